@@ -1,4 +1,6 @@
-"""FedMuscle (ICLR 2026): federated multi-task learning by aligning representations with the Muscle loss."""
+"""FedMuscle (ICLR 2026): federated multi-task learning by aligning representations with the Muscle
+loss.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,16 @@ _HOMES = {
     "load_user": "fedmuscle.export",
 }
 
-__all__ = ["History", "Settings", "Store", "compute_alpha", "load_user", "muscle_loss", "run", "run_all"]
+__all__ = [
+    "History",
+    "Settings",
+    "Store",
+    "compute_alpha",
+    "load_user",
+    "muscle_loss",
+    "run",
+    "run_all",
+]
 
 
 def __getattr__(name: str) -> Any:

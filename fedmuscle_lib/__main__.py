@@ -8,7 +8,10 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code of ``carried_out``. A notebook that failed and a run that differs are 1 too."""
+    """Run a command; return the exit code of ``carried_out``.
+
+    A notebook that failed and a run that differs are 1 too.
+    """
     from fedmuscle_lib.core.exit_codes import INTERRUPTED, carried_out
 
     try:

@@ -1,6 +1,8 @@
-"""A small federation to play with: widgets choose its settings, and a curve of each user grows while it is computed.
+"""A small federation to play with: widgets choose its settings, and a curve of each user grows
+while it is computed.
 
-Whatever is chosen goes through :class:`Settings`. A finished run is stored like any other, so that the same choice gives it at once.
+Whatever is chosen goes through :class:`Settings`. A finished run is stored like any other, so that
+the same choice gives it at once.
 """
 
 from __future__ import annotations
@@ -25,14 +27,22 @@ from fedmuscle_lib.runs.address import question_of
 from fedmuscle_lib.tasks import TASKS
 
 _OWN = {"evaluate_every": 1}  # a curve has a point a round
-_NUMBERS = {"others": "others, M", "tau": "τ", "tau_prime": "τ′", "rounds": "rounds", "seed": "seed"}
+_NUMBERS = {
+    "others": "others, M",
+    "tau": "τ",
+    "tau_prime": "τ′",
+    "rounds": "rounds",
+    "seed": "seed",
+}
 
 
 def explore(live: bool | None = None, **given: Any) -> ipywidgets.VBox | Figure | None:
-    """Run a federation; return widgets that show it and choose another or, outside JupyterLab, print what came of it and return its figure.
+    """Run a federation; return widgets that show it and choose another or, outside JupyterLab,
+    print what came of it and return its figure.
 
     Args:
-        live: whether somebody can use widgets; by default, whether a Jupyter server started this kernel.
+        live: whether somebody can use widgets; by default, whether a Jupyter server started this
+            kernel.
         given: settings of the first run, and of what the widgets don't choose.
 
     Raises:
@@ -64,30 +74,53 @@ class Explorer:
     def __init__(self, given: dict[str, Any]) -> None:
         self.said, self.tried = "", pd.DataFrame()
         self.figure: Figure | None = None
-        self._given, shown, self._wrong = _as_far_as_possible(_OWN | given)  # the last is told until something else is chosen
-        self._curves: dict[tuple[str, bool], pd.DataFrame] = {}  # by algorithm, and whether it is another stored run's
+        self._given, shown, self._wrong = _as_far_as_possible(
+            _OWN | given
+        )  # the last is told until something else is chosen
+        self._curves: dict[
+            tuple[str, bool], pd.DataFrame
+        ] = {}  # by algorithm, and whether it is another stored run's
         self._thread, self._stopping = Thread(), False
         self.controls, self.models = _controls(shown), _models(shown)
         self._go = ipywidgets.Button(description="Run", button_style="primary")
         self._stop = ipywidgets.Button(description="Stop", disabled=True)
-        self._line, self._image, self._table = ipywidgets.HTML(), ipywidgets.Image(format="png"), ipywidgets.HTML()
+        self._line, self._image, self._table = (
+            ipywidgets.HTML(),
+            ipywidgets.Image(format="png"),
+            ipywidgets.HTML(),
+        )
         users, public, *numbers = self.controls.values()
-        choices = ipywidgets.HBox([ipywidgets.VBox(column) for column in ([users, public], list(self.models.values()), numbers)])
-        self.panel = ipywidgets.VBox([choices, ipywidgets.HBox([self._go, self._stop]), self._line, self._image, self._table])
+        choices = ipywidgets.HBox(
+            [
+                ipywidgets.VBox(column)
+                for column in ([users, public], list(self.models.values()), numbers)
+            ]
+        )
+        self.panel = ipywidgets.VBox(
+            [choices, ipywidgets.HBox([self._go, self._stop]), self._line, self._image, self._table]
+        )
         self._go.on_click(lambda _: self.start())
         self._stop.on_click(lambda _: self.stop())
         for control in (*self.controls.values(), *self.models.values()):
             control.observe(lambda _: self._check(), "value")
 
     def settings(self) -> Settings:
-        """Settings that are chosen; raises ValueError, whose one line says why, if no run can have them."""
+        """Settings that are chosen; raises ValueError, whose one line says why, if no run can have
+        them.
+        """
         if self._wrong:
             raise ValueError(self._wrong)
         chosen = {name: control.value for name, control in self.controls.items()}
-        return parse(self._given | chosen | {"backbones": {name: control.value for name, control in self.models.items()}})
+        return parse(
+            self._given
+            | chosen
+            | {"backbones": {name: control.value for name, control in self.models.items()}}
+        )
 
     def start(self) -> None:
-        """Run what is chosen in a thread, so that the widgets go on to answer; one run at a time."""
+        """Run what is chosen in a thread, so that the widgets go on to answer; one run at a
+        time.
+        """
         if not self._thread.is_alive():
             self._thread = Thread(target=self._run_and_tell, daemon=True)
             self._thread.start()
@@ -106,18 +139,26 @@ class Explorer:
         """Compute or fetch local training and the chosen run, and draw them round by round.
 
         Raises:
-            ValueError, and what else ``run`` raises.
-            Interrupted: ``stop`` was called, or the kernel was interrupted; what is finished is kept.
+            ValueError, and what else ``run`` raises. Interrupted: ``stop`` was called, or the
+            kernel was interrupted; what is finished is kept.
         """
         chosen = self.settings()
         self._stopping, self._curves = False, {}
         if other := _beside(chosen):
-            self._curves[chosen.algorithm, True] = _curve(other).query("user in @users", local_dict={"users": _numbers(chosen)})
+            self._curves[chosen.algorithm, True] = _curve(other).query(
+                "user in @users", local_dict={"users": _numbers(chosen)}
+            )
         arms = dict.fromkeys((report.BASELINE, chosen.algorithm))
-        self._conclude([self._one(chosen.model_copy(update={"algorithm": name})) for name in arms], other)
+        self._conclude(
+            [self._one(chosen.model_copy(update={"algorithm": name})) for name in arms], other
+        )
 
     def _one(self, settings: Settings) -> History[Settings]:
-        history = run(settings, progress=lambda tick: self._say(str(tick)), on_round=lambda tick: self._hear(settings, tick))
+        history = run(
+            settings,
+            progress=lambda tick: self._say(str(tick)),
+            on_round=lambda tick: self._hear(settings, tick),
+        )
         self._curves[settings.algorithm, False] = _curve(history)
         self._draw(settings)
         return history
@@ -131,31 +172,54 @@ class Explorer:
             raise KeyboardInterrupt
 
     def _draw(self, settings: Settings) -> None:
-        rows = [curve.assign(algorithm=name, stored=other) for (name, other), curve in self._curves.items()]
+        rows = [
+            curve.assign(algorithm=name, stored=other)
+            for (name, other), curve in self._curves.items()
+        ]
         self.figure = plots.user_curves(pd.concat(rows), settings.rounds)
         png = BytesIO()
         self.figure.savefig(png, format="png", dpi=100)
         self._image.value = png.getvalue()
 
-    def _conclude(self, histories: list[History[Settings]], other: History[Settings] | None) -> None:
-        """Say what Delta is and what the dashed line is, and add a row to the runs that were tried."""
+    def _conclude(
+        self, histories: list[History[Settings]], other: History[Settings] | None
+    ) -> None:
+        """Say what Delta is and what the dashed line is, and add a row to the runs that were
+        tried.
+        """
         s = histories[-1].settings
         delta = report.delta(histories).delta.iloc[-1]
-        said = f"{report.label(s.algorithm)}, {s.rounds} rounds: Δ over local training {delta:+.1f} %, on one seed."
+        said = (
+            f"{report.label(s.algorithm)}, {s.rounds} rounds: Δ over local training {delta:+.1f} %,"
+            " on one seed."
+        )
         if other:
             there = other.settings
-            said += f" Dashed: the stored run of {len(there.members)} users, M = {there.others}, {there.rounds} rounds."
+            said += (
+                f" Dashed: the stored run of {len(there.members)} users, M = {there.others},"
+                f" {there.rounds} rounds."
+            )
         self._say(said)
-        row = {"users": ", ".join(map(str, _numbers(s))), "models": ", ".join(dict.fromkeys(s.backbones[u.model] for u in s.members))}
-        row |= {name: str(getattr(s, name)) for name in ("public", *_NUMBERS)} | {"Δ (%)": f"{delta:+.1f}"}
-        self.tried = pd.concat([self.tried, pd.DataFrame([row])], ignore_index=True).drop_duplicates(ignore_index=True)
+        row = {
+            "users": ", ".join(map(str, _numbers(s))),
+            "models": ", ".join(dict.fromkeys(s.backbones[u.model] for u in s.members)),
+        }
+        row |= {name: str(getattr(s, name)) for name in ("public", *_NUMBERS)} | {
+            "Δ (%)": f"{delta:+.1f}"
+        }
+        self.tried = pd.concat(
+            [self.tried, pd.DataFrame([row])], ignore_index=True
+        ).drop_duplicates(ignore_index=True)
         self._table.value = self.tried.to_html(index=False)
 
     def _run_and_tell(self) -> None:
         self._go.disabled, self._stop.disabled = True, False
         try:
             self.run()
-        except (Exception, KeyboardInterrupt) as error:  # whatever it is, nobody else hears of it in this thread
+        except (
+            Exception,
+            KeyboardInterrupt,
+        ) as error:  # whatever it is, nobody else hears of it in this thread
             self._say(" ".join(str(error).split()) or type(error).__name__)
         finally:
             self._go.disabled, self._stop.disabled = False, True
@@ -176,9 +240,14 @@ class Explorer:
 
 
 def _as_far_as_possible(given: dict[str, Any]) -> tuple[dict[str, Any], Settings, str]:
-    """Return what is given, as settings, and an empty line; or as much of it as no run refuses, and why the whole is refused."""
+    """Return what is given, as settings, and an empty line; or as much of it as no run refuses, and
+    why the whole is refused.
+    """
     wrong = ""
-    for attempt in (given, {name: given[name] for name in ("profile", "setup") if name in given} | _OWN):
+    for attempt in (
+        given,
+        {name: given[name] for name in ("profile", "setup") if name in given} | _OWN,
+    ):
         try:
             return attempt, parse(attempt), wrong
         except ValueError as error:
@@ -187,7 +256,9 @@ def _as_far_as_possible(given: dict[str, Any]) -> tuple[dict[str, Any], Settings
 
 
 def _controls(shown: Settings) -> dict[str, ipywidgets.ValueWidget]:
-    """A widget a setting, with the value that it has; of a temperature that is no number there is none."""
+    """A widget a setting, with the value that it has; of a temperature that is no number there is
+    none.
+    """
     users = SETUPS[shown.setup]
     listed = ipywidgets.SelectMultiple(
         options=[(f"{user.number}: {user.model}, {user.task}", user.number) for user in users],
@@ -196,12 +267,17 @@ def _controls(shown: Settings) -> dict[str, ipywidgets.ValueWidget]:
         description="users",
     )
     there = [name for name in PUBLIC_SETS if name == shown.public or _has_enough(shown, name)]
-    controls = {"users": listed, "public": ipywidgets.Dropdown(options=there, value=shown.public, description="public set")}
+    controls = {
+        "users": listed,
+        "public": ipywidgets.Dropdown(options=there, value=shown.public, description="public set"),
+    }
     for name, text in _NUMBERS.items():
         value = getattr(shown, name)
         if isinstance(value, int | float):
             kind = ipywidgets.FloatText if isinstance(value, float) else ipywidgets.IntText
-            controls[name] = kind(value=value, description=text, step=0.05 if isinstance(value, float) else 1)
+            controls[name] = kind(
+                value=value, description=text, step=0.05 if isinstance(value, float) else 1
+            )
     return controls
 
 
@@ -212,13 +288,20 @@ def _has_enough(shown: Settings, public: str) -> bool:
 
 
 def _models(shown: Settings) -> dict[str, ipywidgets.Dropdown]:
-    """For each model of the setup, what may stand in for it: the profile's checkpoints of users who read the same and have such a head."""
-    everyone = [user for users in SETUPS.values() for user in users if user.model in shown.backbones]
+    """For each model of the setup, what may stand in for it: the profile's checkpoints of users who
+    read the same and have such a head.
+    """
+    everyone = [
+        user for users in SETUPS.values() for user in users if user.model in shown.backbones
+    ]
     models = {}
     for user in SETUPS[shown.setup]:
         fitting = [shown.backbones[one.model] for one in everyone if _kind(one) == _kind(user)]
         models[user.model] = ipywidgets.Dropdown(
-            options=sorted(set(fitting)), value=shown.backbones.get(user.model), description=user.model, style={"description_width": "8em"}
+            options=sorted(set(fitting)),
+            value=shown.backbones.get(user.model),
+            description=user.model,
+            style={"description_width": "8em"},
         )
     return models
 
@@ -228,13 +311,17 @@ def _kind(user: User) -> tuple[str, str]:
 
 
 def _beside(settings: Settings) -> History[Settings] | None:
-    """A stored run to compare with: the same with as many rounds as the profile has, else the profile's own of the same algorithm, public
-    set and seed, with all users; None where neither is stored."""
+    """A stored run to compare with: the same with as many rounds as the profile has, else the
+    profile's own of the same algorithm, public set and seed, with all users; None where neither is
+    stored.
+    """
     own = {name: getattr(settings, name) for name in ("profile", "setup", "public", "seed")}
     usual = settings_of(own, settings.algorithm)
     if usual is None:
         return None
-    longer = settings.model_copy(update={"rounds": usual.rounds, "evaluate_every": usual.evaluate_every})
+    longer = settings.model_copy(
+        update={"rounds": usual.rounds, "evaluate_every": usual.evaluate_every}
+    )
     others = (one for one in (longer, usual) if question_of(one) != question_of(settings))
     return next(filter(None, map(stored, others)), None)
 
@@ -252,6 +339,13 @@ def _points(settings: Settings, tick: Tick) -> pd.DataFrame:
     """The same of one round that was just computed."""
     value = {int(number): value for number, value in tick.metrics}
     return pd.DataFrame(
-        {"round": tick.round, "user": u.number, "model": u.model, "task": u.task, "metric": TASKS[u.task].metric, "value": value[u.number]}
+        {
+            "round": tick.round,
+            "user": u.number,
+            "model": u.model,
+            "task": u.task,
+            "metric": TASKS[u.task].metric,
+            "value": value[u.number],
+        }
         for u in settings.members
     )

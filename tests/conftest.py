@@ -13,7 +13,10 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
-os.environ |= {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}  # read when numpy, torch and matplotlib are imported
+os.environ |= {
+    "MPLBACKEND": "agg",
+    "OMP_NUM_THREADS": "1",
+}  # read when numpy, torch and matplotlib are imported
 
 import pandas as pd
 import pytest
@@ -26,18 +29,34 @@ from data_prep.world.mini import prepare
 from fedmuscle_lib import History, Settings, Store, run
 from fedmuscle_lib.core import training
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background would tell their processes to ignore it
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # tests that run in the background would tell their processes to ignore it
 
 # The same examples on every machine, so that the gate can't fail by chance.
 hypothesis_settings.register_profile(
-    "gate", max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    "gate",
+    max_examples=40,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 hypothesis_settings.load_profile("gate")
 
 ROOT = Path(__file__).parents[1]
-DEVICE = os.environ.get("FEDMUSCLE_TEST_DEVICE", "cpu")  # where small runs and the loss are computed, such as "cuda:0"
+DEVICE = os.environ.get(
+    "FEDMUSCLE_TEST_DEVICE", "cpu"
+)  # where small runs and the loss are computed, such as "cuda:0"
 # Three users of two tasks, few rounds: seconds on one core.
-SMALL = {"users": (2, 5, 6), "others": 2, "rounds": 2, "local_epochs": 1, "public_size": 64, "evaluate_every": 1, "device": DEVICE}
+SMALL = {
+    "users": (2, 5, 6),
+    "others": 2,
+    "rounds": 2,
+    "local_epochs": 1,
+    "public_size": 64,
+    "evaluate_every": 1,
+    "device": DEVICE,
+}
 
 
 IN_THE_GATE = "test_contraction.py"  # the one lesson that the gate executes
@@ -53,15 +72,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_operation_a_step() -> Iterator[None]:
-    """Torch's counter makes a first step several times as long, and short runs have few others; no number but the count depends on it."""
+    """Torch's counter makes a first step several times as long, and short runs have few others; no
+    number but the count depends on it.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "FlopCounterMode", lambda display: nullcontext(SimpleNamespace(get_total_flops=lambda: 1)))
+        patch.setattr(
+            training,
+            "FlopCounterMode",
+            lambda display: nullcontext(SimpleNamespace(get_total_flops=lambda: 1)),
+        )
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def commands_made_once() -> Iterator[None]:
-    """Typer makes all commands anew for each command line, which takes ten times as long as most of them."""
+    """Typer makes all commands anew for each command line, which takes ten times as long as most of
+    them.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
         yield
@@ -96,7 +123,10 @@ def _fewer(path: Path) -> bytes:
             seen[label] += 1
             kept += [row] * (seen[label] <= each)
         return pickle.dumps(
-            {name: values[kept] if hasattr(values, "dtype") else [values[row] for row in kept] for name, values in content.items()}
+            {
+                name: values[kept] if hasattr(values, "dtype") else [values[row] for row in kept]
+                for name, values in content.items()
+            }
         )
     document = json.loads(path.read_text(encoding="utf8"))
     document["images"] = document["images"][:FEW]
@@ -107,9 +137,18 @@ def _fewer(path: Path) -> bytes:
 
 @pytest.fixture(scope="session")
 def small_world(mini_world, tmp_path_factory) -> Path:
-    """The embedded world, linked, with fewer samples to evaluate on and fewer public images: to go through all is most of a short run."""
+    """The embedded world, linked, with fewer samples to evaluate on and fewer public images: to go
+    through all is most of a short run.
+    """
     world = tmp_path_factory.mktemp("small") / "mini"
-    for name in ("MLC_setup", "semseg_setup", "IC/CIFAR10", "IC/CIFAR100", "TC/yahoo_qa", "TC/ag_news"):
+    for name in (
+        "MLC_setup",
+        "semseg_setup",
+        "IC/CIFAR10",
+        "IC/CIFAR100",
+        "TC/yahoo_qa",
+        "TC/ag_news",
+    ):
         for split in ("val", "test"):
             (world / name / split).mkdir(parents=True)
             for path in (mini_world / name / split).iterdir():
@@ -118,7 +157,11 @@ def small_world(mini_world, tmp_path_factory) -> Path:
         (world / public).mkdir()
         for path in sorted((mini_world / public).iterdir())[:FEW]:
             (world / public / path.name).symlink_to(path)
-    for folder in {path.parents[1] for path in world.rglob("*.*")} | {world, world / "IC", world / "TC"}:
+    for folder in {path.parents[1] for path in world.rglob("*.*")} | {
+        world,
+        world / "IC",
+        world / "TC",
+    }:
         for path in (mini_world / folder.relative_to(world)).iterdir():
             if not (folder / path.name).exists():
                 (folder / path.name).symlink_to(path)
@@ -156,7 +199,9 @@ def settings(small_settings, store) -> Callable[..., Settings]:
 @pytest.fixture(scope="session")
 def small_settings(small_world) -> Callable[..., Settings]:
     """Makes settings of a small run in the small world, wherever it is stored."""
-    return lambda **given: Settings(**(SMALL | {"data_dir": small_world, "models_path": small_world / "models"} | given))
+    return lambda **given: Settings(
+        **(SMALL | {"data_dir": small_world, "models_path": small_world / "models"} | given)
+    )
 
 
 class CutOff(Exception):
@@ -165,7 +210,9 @@ class CutOff(Exception):
 
 @pytest.fixture
 def cut_off_and_resumed(store, tmp_path, counted) -> Callable[[Settings, int], History]:
-    """Runs settings, ends the run after a round, goes on, and asserts that the whole is what an uninterrupted run gives."""
+    """Runs settings, ends the run after a round, goes on, and asserts that the whole is what an
+    uninterrupted run gives.
+    """
 
     def check(settings: Settings, after: int = 1) -> History:
         def cut(tick):
@@ -176,10 +223,14 @@ def cut_off_and_resumed(store, tmp_path, counted) -> Callable[[Settings, int], H
             run(settings, progress=cut, store=store)
         ticks = []
         resumed = run(settings, progress=ticks.append, store=store)
-        assert ticks[0].resumed and [tick.round for tick in ticks] == list(range(after, settings.rounds + 1))
+        assert ticks[0].resumed and [tick.round for tick in ticks] == list(
+            range(after, settings.rounds + 1)
+        )
         whole = run(settings, progress=str, store=Store(tmp_path / "whole"))
         for name in ("metrics", "costs", "losses", "measures"):
-            pd.testing.assert_frame_equal(getattr(resumed, name), getattr(whole, name), check_exact=True)
+            pd.testing.assert_frame_equal(
+                getattr(resumed, name), getattr(whole, name), check_exact=True
+            )
         return resumed
 
     return check

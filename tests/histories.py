@@ -19,27 +19,61 @@ LARGE = "τ(SS, TC) = 100"
 
 
 def history(
-    algorithm, values, *, seed=0, public="voc", before=None, flops=10**12, sent=100, origin="computed", caveats=(), facts=None, **settings
+    algorithm,
+    values,
+    *,
+    seed=0,
+    public="voc",
+    before=None,
+    flops=10**12,
+    sent=100,
+    origin="computed",
+    caveats=(),
+    facts=None,
+    **settings,
 ):
-    """A finished run whose users ended with ``values``, and had ``before`` (the same if None) before the last alignment.
+    """A finished run whose users ended with ``values``, and had ``before`` (the same if None)
+    before the last alignment.
 
-    The n-th user's trivial answer reaches n per cent, and one more for each seed. ``facts`` stand in its provenance.
+    The n-th user's trivial answer reaches n per cent, and one more for each seed. ``facts`` stand
+    in its provenance.
     """
     users = SETUPS[settings.get("setup", "setup1")]
     if len(values) < len(users):
         users = [user for user in users if user.number in settings["users"]]
     rows = [
-        dict(round=round, phase=phase, user=u.number, model=u.model, task=u.task, metric=TASKS[u.task].metric, value=value / (3 - round))
+        dict(
+            round=round,
+            phase=phase,
+            user=u.number,
+            model=u.model,
+            task=u.task,
+            metric=TASKS[u.task].metric,
+            value=value / (3 - round),
+        )
         for round in (1, 2)
         for phase, phase_values in (("after_local", before or values), ("after_alignment", values))
         for u, value in zip(users, phase_values, strict=True)
     ]
     costs = [
-        {"round": round, "user": u.number, "uplink_bytes": sent, "downlink_bytes": 3 * sent, "flops": flops, "flops_done": flops}
+        {
+            "round": round,
+            "user": u.number,
+            "uplink_bytes": sent,
+            "downlink_bytes": 3 * sent,
+            "flops": flops,
+            "flops_done": flops,
+        }
         for round in (1, 2)
         for u in users
     ]
-    provenance = {"seconds": 5.0, "peak_memory_bytes": 2**30, "finished": "2026-01-01", "machine": "a machine", "settings": {}}
+    provenance = {
+        "seconds": 5.0,
+        "peak_memory_bytes": 2**30,
+        "finished": "2026-01-01",
+        "machine": "a machine",
+        "settings": {},
+    }
     provenance |= {"address": "", "versions": {}}
     provenance["trivial"] = {str(u.number): float(u.number + seed) for u in users}
     return History(
@@ -55,7 +89,9 @@ def history(
 
 
 def packed_run(made):
-    """The content of the run's file, as if it had been computed here; its two rounds are the last ones."""
+    """The content of the run's file, as if it had been computed here; its two rounds are the last
+    ones.
+    """
     address = address_of(made.settings)
     facts = made.provenance | {"address": str(address), "settings": made.settings.recorded()}
     facts |= {"inputs": dict(address.inputs), "torch": torch.__version__}
@@ -76,10 +112,14 @@ history2 = partial(history, public="flickr30k", setup="setup2", profile="paper")
 
 
 def as_runs(table):
-    """A table of the paper as runs of one seed: an algorithm that never looks at public data has one for all public sets."""
+    """A table of the paper as runs of one seed: an algorithm that never looks at public data has
+    one for all public sets.
+    """
     cells = report.paper_table(table)
     blind = cells.algorithm.map(arms.is_blind)
-    groups = cells[~blind | (cells.public == cells.public[0])].groupby(["public", "algorithm"], sort=False)["mean"]
+    groups = cells[~blind | (cells.public == cells.public[0])].groupby(
+        ["public", "algorithm"], sort=False
+    )["mean"]
     make = history2 if cells.setup[0] == "setup2" else history
     runs = []
     for (public, name), means in groups:
@@ -91,11 +131,18 @@ def as_runs(table):
 
 def with_deltas(deltas, *, seed=0, public="voc"):
     """A run of each algorithm of ``deltas``, which has that Delta, and one of local training."""
-    return [history(name, [40 + 0.4 * delta] * 6, seed=seed, public=public) for name, delta in {"local": 0, **deltas}.items()]
+    return [
+        history(name, [40 + 0.4 * delta] * 6, seed=seed, public=public)
+        for name, delta in {"local": 0, **deltas}.items()
+    ]
 
 
 def spread_runs():
-    """Three seeds on which FedMuscle is clearly above self for users 1 and 2, clearly below for 3, and undecided for the rest."""
+    """Three seeds on which FedMuscle is clearly above self for users 1 and 2, clearly below for 3,
+    and undecided for the rest.
+    """
     gains = {0: (5, 5, -5, 0, 0, 0), 1: (5.1, 5.2, -5.1, 3, -3, 1), 2: (5.2, 5.1, -5.2, -3, 3, -1)}
     runs = [history(name, [40] * 6, seed=seed) for seed in gains for name in ("local", "self")]
-    return runs + [history("fedmuscle", [40 + g for g in row], seed=seed) for seed, row in gains.items()]
+    return runs + [
+        history("fedmuscle", [40 + g for g in row], seed=seed) for seed, row in gains.items()
+    ]

@@ -1,5 +1,6 @@
-"""Web servers on the loopback interface: one that can be told to break off, to change a file, or to know no ranges; and one that says
-whatever it is told to, be it HTTP or not."""
+"""Web servers on the loopback interface: one that can be told to break off, to change a file, or to
+know no ranges; and one that says whatever it is told to, be it HTTP or not.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,13 @@ def serving() -> Iterator[Loopback]:
         def _answer(self, body: bool) -> None:
             path, asked = self.path.lstrip("/"), self.headers.get("Range")
             content = state.files.get(path)
-            status = state.statuses.popleft() if body and state.statuses else 200 if content is not None else 404
+            status = (
+                state.statuses.popleft()
+                if body and state.statuses
+                else 200
+                if content is not None
+                else 404
+            )
             status = state.heads if state.heads and not body else status
             if status != 200:
                 state.log.append((path, asked, 0))
@@ -70,7 +77,9 @@ def serving() -> Iterator[Loopback]:
             self.send_response(status)
             self.send_header("Content-Length", str(len(content) - start))
             if status == 206:
-                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+                self.send_header(
+                    "Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}"
+                )
             if etag:
                 self.send_header("ETag", etag)
             self.end_headers()
@@ -114,7 +123,9 @@ def answering(answer: Callable[[int, bytes], bytes]) -> Iterator[tuple[str, list
 @contextmanager
 def _listening(server: socketserver.ThreadingTCPServer) -> Iterator[str]:
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"

@@ -11,7 +11,14 @@ from typing import Any
 def children(parent: int, program: str) -> list[int]:
     """Living processes that ``parent`` started and whose command line names ``program``."""
     pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
-    return [pid for pid in pids if (stat := _stat(pid)) and int(stat[1]) == parent and alive(pid) and program in _command_line(pid)]
+    return [
+        pid
+        for pid in pids
+        if (stat := _stat(pid))
+        and int(stat[1]) == parent
+        and alive(pid)
+        and program in _command_line(pid)
+    ]
 
 
 def alive(pid: int) -> bool:

@@ -1,7 +1,7 @@
 """The notebooks as git has them staged, which is what a commit would hold.
 
-Whoever reads a notebook saves it with outputs, with other parameters or with answers to exercises. That is no fault of the repository's,
-and no test looks at it.
+Whoever reads a notebook saves it with outputs, with other parameters or with answers to exercises.
+That is no fault of the repository's, and no test looks at it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,22 @@ ROOT = Path(__file__).parents[1]
 
 
 def checked_out(root: Path, target: Path) -> Path | None:
-    """Write the staged ``notebooks/`` of the clone ``root`` below ``target``; return their folder, or None where there is no git to ask."""
+    """Write the staged ``notebooks/`` of the clone ``root`` below ``target``; return their folder,
+    or None where there is no git to ask.
+    """
     git = ["git", "-C", str(root)]
     try:
-        names = subprocess.run([*git, "ls-files", "-z", "notebooks"], capture_output=True, check=True).stdout
+        names = subprocess.run(
+            [*git, "ls-files", "-z", "notebooks"], capture_output=True, check=True
+        ).stdout
         if not names:  # a folder without a history inside somebody else's clone
             return None
-        subprocess.run([*git, "checkout-index", "-z", "--stdin", f"--prefix={target}/"], input=names, capture_output=True, check=True)
+        subprocess.run(
+            [*git, "checkout-index", "-z", "--stdin", f"--prefix={target}/"],
+            input=names,
+            capture_output=True,
+            check=True,
+        )
     except (FileNotFoundError, subprocess.CalledProcessError):
         return None
     return target / "notebooks"
@@ -31,7 +40,9 @@ def checked_out(root: Path, target: Path) -> Path | None:
 _kept = tempfile.TemporaryDirectory(prefix="staged-")  # as long as this process
 _staged = checked_out(ROOT, Path(_kept.name))
 NOTEBOOKS = _staged or ROOT / "notebooks"
-as_committed = pytest.mark.skipif(_staged is None, reason="without git nobody knows what was committed")
+as_committed = pytest.mark.skipif(
+    _staged is None, reason="without git nobody knows what was committed"
+)
 
 
 def place(path: Path) -> Path:

@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SOURCES = {path: path.read_text() for package in ("fedmuscle_lib", "data_prep") for path in sorted((ROOT / package).rglob("*.py"))}
+SOURCES = {
+    path: path.read_text()
+    for package in ("fedmuscle_lib", "data_prep")
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
 EXAMPLES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): source.count(">>> ")
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): source.count(
+        ">>> "
+    )
     for path, source in SOURCES.items()
     if ">>> " in source
 }

@@ -1,4 +1,6 @@
-"""The widgets of ``explore``, driven from Python: what they choose, refuse, draw, stop and go on with."""
+"""The widgets of ``explore``, driven from Python: what they choose, refuse, draw, stop and go on
+with.
+"""
 
 import ipywidgets
 import pytest
@@ -18,7 +20,9 @@ def given(mini_world, store):
 
 
 def image_of(explorer):
-    (image,) = [widget for widget in explorer.panel.children if isinstance(widget, ipywidgets.Image)]
+    (image,) = [
+        widget for widget in explorer.panel.children if isinstance(widget, ipywidgets.Image)
+    ]
     return image
 
 
@@ -32,7 +36,9 @@ def image_of(explorer):
         ("seed", -1, "seed: Input should be greater than or equal to 0 (got -1)"),
     ],
 )
-def test_an_impossible_choice_gets_one_sentence_and_the_next_possible_one_none(given, name, value, why):
+def test_an_impossible_choice_gets_one_sentence_and_the_next_possible_one_none(
+    given, name, value, why
+):
     explorer = Explorer(given)
     before = explorer.controls[name].value
     explorer.controls[name].value = value
@@ -52,7 +58,9 @@ def test_an_impossible_choice_gets_one_sentence_and_the_next_possible_one_none(g
         ({"setup": "setup3"}, "unknown setup 'setup3'"),
     ],
 )
-def test_settings_that_no_run_can_have_are_refused_and_something_can_still_be_chosen(given, wrong, why):
+def test_settings_that_no_run_can_have_are_refused_and_something_can_still_be_chosen(
+    given, wrong, why
+):
     explorer = Explorer(given | wrong)
     explorer.start()
     explorer.wait()
@@ -66,7 +74,14 @@ def test_settings_that_no_run_can_have_are_refused_and_something_can_still_be_ch
 
 def test_a_model_may_be_exchanged_for_one_that_does_the_same(given):
     explorer = Explorer({"setup": "setup2"})
-    assert explorer.models["ViT-Tiny"].options == ("vit-base", "vit-large", "vit-small", "vit-tiny", "weak-vit-small", "weak-vit-tiny")
+    assert explorer.models["ViT-Tiny"].options == (
+        "vit-base",
+        "vit-large",
+        "vit-small",
+        "vit-tiny",
+        "weak-vit-small",
+        "weak-vit-tiny",
+    )
     assert explorer.models["SegFormer-B0"].options == ("segformer-b0", "segformer-b1")
     assert explorer.models["BERT-Base"].options == ("bert-base", "distilbert-base")
     explorer.models["ViT-Tiny"].value = "vit-large"
@@ -82,7 +97,10 @@ def test_a_round_moves_the_curve_stop_keeps_it_and_run_goes_on(given):
     image_of(explorer).observe(lambda _: explorer.stop() if len(drawn) == 1 else None, "value")
     explorer.start()
     explorer.wait()
-    kept = "Kept of what was begun: local voc seed 0, 1 of 2 rounds. Run this again to go on from there."
+    kept = (
+        "Kept of what was begun: local voc seed 0, 1 of 2 rounds. Run this again to go on from"
+        " there."
+    )
     assert explorer.said == f"Interrupted. 0 of 1 runs are stored. {kept}"
     explorer.start()
     explorer.wait()
@@ -90,9 +108,14 @@ def test_a_round_moves_the_curve_stop_keeps_it_and_run_goes_on(given):
     assert len(set(drawn)) == len(drawn) >= 4 and drawn[-1] == image_of(explorer).value
     found = curves_of(explorer.figure)
     for name, label in (("local", "Local training"), ("fedmuscle", "FedMuscle")):
-        metrics = stored(explorer.settings().model_copy(update={"algorithm": name})).metrics.query("phase == 'after_alignment'")
+        metrics = stored(explorer.settings().model_copy(update={"algorithm": name})).metrics.query(
+            "phase == 'after_alignment'"
+        )
         for user, title in ((5, "user 5: ViT-Small, IC100"), (6, "user 6: ViT-Tiny, IC10")):
-            assert found[title, label] == metrics[metrics.user == user].value.tolist() and len(found[title, label]) == 2
+            assert (
+                found[title, label] == metrics[metrics.user == user].value.tolist()
+                and len(found[title, label]) == 2
+            )
     assert explorer.tried["users"].tolist() == ["5, 6"] and explorer.tried.rounds.tolist() == ["2"]
 
     explorer.start()
@@ -109,8 +132,10 @@ def test_a_stored_run_of_the_same_users_stands_beside(given, store):
     keep(history("fedmuscle", [10, 20, 30, 40, 50, 60], **places), store)
     explorer = Explorer(given)
     explorer.run()
-    assert explorer.said == (
-        "FedMuscle, 2 rounds: Δ over local training +0.0 %, on one seed. Dashed: the stored run of 6 users, M = 3, 20 rounds."
+    assert (
+        explorer.said
+        == "FedMuscle, 2 rounds: Δ over local training +0.0 %, on one seed. Dashed: the stored run"
+        " of 6 users, M = 3, 20 rounds."
     )
     found = curves_of(explorer.figure)
     assert found["user 5: ViT-Small, IC100", "FedMuscle"] == [20, 40]
@@ -118,10 +143,18 @@ def test_a_stored_run_of_the_same_users_stands_beside(given, store):
     assert not [title for title, _ in found if title.startswith("user 1:")]
 
     same = Settings(**given).model_copy(update={"rounds": 20, "evaluate_every": 10})
-    keep(history("fedmuscle", [70, 80], **same.model_dump(include={*given, "rounds", "evaluate_every"})), store)
+    keep(
+        history(
+            "fedmuscle", [70, 80], **same.model_dump(include={*given, "rounds", "evaluate_every"})
+        ),
+        store,
+    )
     explorer.run()
     assert explorer.said.endswith("Dashed: the stored run of 2 users, M = 1, 20 rounds.")
-    assert curves_of(explorer.figure)["user 5: ViT-Small, IC100", "FedMuscle, stored run"] == [35, 70]
+    assert curves_of(explorer.figure)["user 5: ViT-Small, IC100", "FedMuscle, stored run"] == [
+        35,
+        70,
+    ]
 
 
 def test_an_interrupt_without_widgets_is_told_as_everywhere(given, monkeypatch):

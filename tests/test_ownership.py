@@ -1,4 +1,6 @@
-"""No command removes or replaces what it did not make: each is tried against others' files, folders and links in its place."""
+"""No command removes or replaces what it did not make: each is tried against others' files, folders
+and links in its place.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def _set(name: str) -> Callable[[Path], list[object]]:
 def _place(name: str) -> str:
     module, entry = data_prep._DATA_SETS[name]
     options = {option.name: option.default for option in entry.takes}
-    (place, *_) = module.places(options) if hasattr(module, "places") else [build.Place(entry.folder)]
+    place, *_ = module.places(options) if hasattr(module, "places") else [build.Place(entry.folder)]
     return "/".join([place.folder, *place.entries[:1]])
 
 
@@ -70,14 +72,33 @@ PREPARING = {
     "mini": [Row(lambda to: ["mini", "--data-dir", to / "mini"], "mini")],
     "mini-backbones": [
         Row(lambda to: ["mini-backbones", "vit-tiny", "--steps", 1, "--out", to], "vit-tiny"),
-        Row(lambda to: ["mini-backbones", "vit-tiny", "--steps", 1, "--fresh", "--out", to], "vit-tiny"),
+        Row(
+            lambda to: ["mini-backbones", "vit-tiny", "--steps", 1, "--fresh", "--out", to],
+            "vit-tiny",
+        ),
         Row(lambda to: ["mini-backbones", "bert-mini", "--steps", 1, "--out", to], "bert-mini"),
     ],
     "backbones": [
-        Row(lambda to: ["backbones", "hybrid-vit-small", "--archives", "archives", "--out", to], "hybrid-vit-small"),
-        Row(lambda to: ["backbones", "hybrid-vit-small", "--archives", "archives", "--fresh", "--out", to], "hybrid-vit-small"),
+        Row(
+            lambda to: ["backbones", "hybrid-vit-small", "--archives", "archives", "--out", to],
+            "hybrid-vit-small",
+        ),
+        Row(
+            lambda to: [
+                "backbones",
+                "hybrid-vit-small",
+                "--archives",
+                "archives",
+                "--fresh",
+                "--out",
+                to,
+            ],
+            "hybrid-vit-small",
+        ),
     ],
-    "text-backbones": [Row(lambda to: ["text-backbones", "--archives", "archives", "--out", to], "gpt2")],
+    "text-backbones": [
+        Row(lambda to: ["text-backbones", "--archives", "archives", "--out", to], "gpt2")
+    ],
     "diffusion": [Row(lambda to: ["diffusion", "--steps", 1, "--out", to / "model"], "model")],
     "synthetic": [
         Row(lambda to: ["synthetic", "--data-dir", to], "public/synthetic"),
@@ -85,16 +106,43 @@ PREPARING = {
         Row(lambda to: ["synthetic", "--data-dir", to, "--sheet", to / "sheet.png"], "sheet.json"),
     ],
     "pretrained": [
-        Row(lambda to, name=name: ["pretrained", name, "--archives", "archives", "--models-path", to], name)  # type: ignore[misc]
+        Row(
+            lambda to, name=name: [
+                "pretrained",
+                name,
+                "--archives",
+                "archives",
+                "--models-path",
+                to,
+            ],
+            name,
+        )  # type: ignore[misc]
         for name in (next(iter(shipped())), "minilm-l6")
     ],
     "checkpoints": [
         Row(
-            lambda to: ["checkpoints", "WinKawaks/vit-tiny-patch16-224", "--random", "--models-path", to], "WinKawaks/vit-tiny-patch16-224"
+            lambda to: [
+                "checkpoints",
+                "WinKawaks/vit-tiny-patch16-224",
+                "--random",
+                "--models-path",
+                to,
+            ],
+            "WinKawaks/vit-tiny-patch16-224",
         ),
-        Row(lambda to: ["checkpoints", "sentence-transformers/all-MiniLM-L6-v2", "--models-path", to], "minilm-l6"),
+        Row(
+            lambda to: [
+                "checkpoints",
+                "sentence-transformers/all-MiniLM-L6-v2",
+                "--models-path",
+                to,
+            ],
+            "minilm-l6",
+        ),
     ],
-    "skeleton": [Row(lambda to: ["skeleton", "--data-dir", to], "IC", ("a_folder", "a_link_to_a_folder"))],
+    "skeleton": [
+        Row(lambda to: ["skeleton", "--data-dir", to], "IC", ("a_folder", "a_link_to_a_folder"))
+    ],
     "small": [Row(lambda to: ["small", "--archives", "archives", "--data-dir", to], "IC/CIFAR10")],
 } | {name: [Row(_set(name), _place(name))] for name in data_prep._DATA_SETS}
 RUNNING = {
@@ -112,15 +160,27 @@ RUNNING = {
     "runs ship": [Row(lambda to: ["runs", "ship", to / "table7"], "runs.zip")],
     "tune": [
         Row(lambda to: ["tune", "--figures", to], "mini/tuning.csv"),
-        Row(lambda to: ["tune", "--algorithm", "fedmuscle", "--figures", to], "mini/tuning_options.csv"),
+        Row(
+            lambda to: ["tune", "--algorithm", "fedmuscle", "--figures", to],
+            "mini/tuning_options.csv",
+        ),
     ],
     "notebook": [Row(lambda to: ["notebook", "depth", "--folder", to], "depth.ipynb")],
     "keys": [Row(lambda to: ["keys", to / "keys", "--users", "1"], "keys", ("a_folder",))],
 }
-# write to temporary folders and the store alone; a server and a party only to folders that their files name, which tests/network has
+# write to temporary folders and the store alone; a server and a party only to folders that their
+# files name, which tests/network has
 READING = {"creamfl", "realign", "runs", "verify", "bench", "algorithms", "serve", "join"}
-PROGRAMS = {"python -m data_prep": (data_prep, PREPARING), "python -m fedmuscle_lib": (library, RUNNING)}
-ROWS = [(program, name, row) for program, (_, rows) in PROGRAMS.items() for name, own in rows.items() for row in own]
+PROGRAMS = {
+    "python -m data_prep": (data_prep, PREPARING),
+    "python -m fedmuscle_lib": (library, RUNNING),
+}
+ROWS = [
+    (program, name, row)
+    for program, (_, rows) in PROGRAMS.items()
+    for name, own in rows.items()
+    for row in own
+]
 
 
 def _commands(group: click.Command, before: tuple[str, ...] = ()) -> Iterator[str]:
@@ -173,19 +233,31 @@ def _tree(root: Path) -> dict[str, bytes | str]:
 
 @pytest.fixture
 def to(tmp_path, monkeypatch, mini_world) -> Path:
-    """The folder that is named to commands; beside it lie things of others. The store is there too."""
+    """The folder that is named to commands; beside it lie things of others.
+
+    The store is there too.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "to"))
     monkeypatch.setenv("FEDMUSCLE_SHIPPED", "0")
     for folder in ("archives", "to", "outside/inside"):
         (tmp_path / folder).mkdir(parents=True)
-    for name in ("to/letters.txt", "to/.voc-original.txt", "outside/thesis.txt", "outside/inside/config.json"):
+    for name in (
+        "to/letters.txt",
+        "to/.voc-original.txt",
+        "outside/thesis.txt",
+        "outside/inside/config.json",
+    ):
         (tmp_path / name).write_text(f"{name}: of somebody else")
     return tmp_path / "to"
 
 
 LIES = (_a_file, _a_folder, _a_link_to_a_file, _a_link_to_a_folder, _a_link_to_nothing)
-WHOLLY = ("yahoo", "food101", "cifar10-lt")  # all data sets are put in place by one function: others get one of the five each
+WHOLLY = (
+    "yahoo",
+    "food101",
+    "cifar10-lt",
+)  # all data sets are put in place by one function: others get one of the five each
 TRIED = [
     (program, name, row, lies)
     for k, (program, name, row) in enumerate(ROWS)
@@ -194,7 +266,9 @@ TRIED = [
 
 
 @pytest.mark.parametrize(
-    ("program", "name", "row", "lies"), TRIED, ids=[f"{name}: {row.place}, {lies.__name__[1:]}" for _, name, row, lies in TRIED]
+    ("program", "name", "row", "lies"),
+    TRIED,
+    ids=[f"{name}: {row.place}, {lies.__name__[1:]}" for _, name, row, lies in TRIED],
 )
 def test_what_lies_in_the_place_is_left_alone_and_named(program, name, row, lies, to, capsys):
     if name == "runs ship":
@@ -229,22 +303,34 @@ def test_no_data_set_is_written_through_a_link_even_by_force(name, to, capsys):
 
 @pytest.mark.parametrize("name", data_prep._DATA_SETS)
 def test_a_file_of_somebody_else_in_a_data_sets_folder_is_counted(name, to, capsys):
-    """The manifest says how many files are the command's; another request would replace the folder."""
+    """The manifest says how many files are the command's; another request would replace the
+    folder.
+    """
     module, entry = data_prep._DATA_SETS[name]
     options = {option.name: option.default for option in entry.takes}
     places = module.places(options) if hasattr(module, "places") else (build.Place(entry.folder),)
     for each in places:
-        manifest = {"dataset": name, "whole": True, "files": 0, "versions": {}, "request": {}, "archives": []}
+        manifest = {
+            "dataset": name,
+            "whole": True,
+            "files": 0,
+            "versions": {},
+            "request": {},
+            "archives": [],
+        }
         put(to / each.folder / "manifest.json", json.dumps(manifest).encode())
     own = to / places[0].folder / (places[0].entries or ("train",))[0] / "mine/thesis.txt"
     put(own, b"a thesis")
     before = _tree(to)
     assert data_prep.main([str(argument) for argument in _set(name)(to)]) == 2
-    assert "holds files that this command did not write (1 more than its manifest says)" in capsys.readouterr().err
+    assert (
+        "holds files that this command did not write (1 more than its manifest says)"
+        in capsys.readouterr().err
+    )
     assert {path: content for path, content in _tree(to).items() if path in before} == before
 
 
-# --- the embedded world ------------------------------------------------------------------------------------------------------
+# --- the embedded world
 
 
 @pytest.fixture(scope="module")
@@ -265,13 +351,19 @@ def tiny_world(to, monkeypatch, prepared) -> Path:
     return to / "mini"
 
 
-def test_a_world_is_made_whole_or_anew_and_a_folder_of_somebody_else_stays(tiny_world, monkeypatch, capsys):
+def test_a_world_is_made_whole_or_anew_and_a_folder_of_somebody_else_stays(
+    tiny_world, monkeypatch, capsys
+):
     manifest = json.loads((tiny_world / "manifest.json").read_text())
     written = (tiny_world / "manifest.json").stat().st_ino
     command = ["mini", "--data-dir", str(tiny_world)]
     assert data_prep.main(command) == 0
-    assert (tiny_world / "manifest.json").stat().st_ino == written, "it is whole, whatever lies beside it"
-    assert f"left alone, such as {tiny_world}/my_folder/train/client_0.pkl" in capsys.readouterr().out
+    assert (tiny_world / "manifest.json").stat().st_ino == written, (
+        "it is whole, whatever lies beside it"
+    )
+    assert (
+        f"left alone, such as {tiny_world}/my_folder/train/client_0.pkl" in capsys.readouterr().out
+    )
     damaged, lost = (tiny_world / name for name in manifest["files"][:2])
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:100])
@@ -282,7 +374,11 @@ def test_a_world_is_made_whole_or_anew_and_a_folder_of_somebody_else_stays(tiny_
     assert data_prep.main(command) == 0
     fresh = json.loads((tiny_world / "manifest.json").read_text())
     gone = {*manifest["files"]} - {*fresh["files"]}
-    assert fresh["version"].startswith(f"{NEXT}-") and gone and not any((tiny_world / name).exists() for name in gone)
+    assert (
+        fresh["version"].startswith(f"{NEXT}-")
+        and gone
+        and not any((tiny_world / name).exists() for name in gone)
+    )
     assert (tiny_world / "my_folder/train/client_0.pkl").read_bytes() == b"mine"
     assert mini.others(tiny_world, fresh) == ["my_folder/train/client_0.pkl"]
 
@@ -319,13 +415,17 @@ def test_a_manifest_that_names_files_outside_of_the_world_loses_none(tiny_world,
 
 
 @pytest.mark.parametrize("moved", [0, 1, 20])
-def test_a_world_is_completed_that_was_killed_while_its_files_were_exchanged(tiny_world, monkeypatch, moved):
+def test_a_world_is_completed_that_was_killed_while_its_files_were_exchanged(
+    tiny_world, monkeypatch, moved
+):
     monkeypatch.setattr(mini, "VERSION", NEXT)
     monkeypatch.setattr(mini, "TEST", dict.fromkeys(mini.FOLDERS, 1))
     replace, done = os.replace, []
 
     def killed(source, target):
-        if Path(source).parts[-1].startswith(".") or len(done) < moved:  # what ``put`` writes, and so many of the world's files
+        if (
+            Path(source).parts[-1].startswith(".") or len(done) < moved
+        ):  # what ``put`` writes, and so many of the world's files
             done.extend([] if Path(source).parts[-1].startswith(".") else [target])
             return replace(source, target)
         raise KeyboardInterrupt
@@ -338,11 +438,17 @@ def test_a_world_is_completed_that_was_killed_while_its_files_were_exchanged(tin
     assert mini.others(tiny_world, manifest) == ["my_folder/train/client_0.pkl"]
 
 
-# --- the store ---------------------------------------------------------------------------------------------------------------
+# --- the store
 
 
 def test_only_runs_are_deleted_from_a_store_that_holds_other_things(to, capsys):
-    for name in (".git/HEAD", "thesis/chapter.tex", "0123456789abcdef/x", f"{ADDRESS}x/y", f"{ADDRESS}/notes.txt"):
+    for name in (
+        ".git/HEAD",
+        "thesis/chapter.tex",
+        "0123456789abcdef/x",
+        f"{ADDRESS}x/y",
+        f"{ADDRESS}/notes.txt",
+    ):
         put(to / name, b"of somebody else")
     (to / "fedcba9876543210-01234567").symlink_to(to.parent / "outside")
     before = _tree(to.parent)
@@ -356,7 +462,10 @@ def test_only_runs_are_deleted_from_a_store_that_holds_other_things(to, capsys):
     assert (entry.folder / "checkpoint.pt").exists(), "nothing is deleted before all is checked"
     assert library.main(["runs", "delete", "thesis", "--yes"]) == 2
     assert library.main(["runs", "delete", ADDRESS, "--yes"]) == 0
-    assert f"left alone: {entry.folder / '.run.zip-notes'}, {entry.folder / 'notes.txt'}" in capsys.readouterr().out
+    assert (
+        f"left alone: {entry.folder / '.run.zip-notes'}, {entry.folder / 'notes.txt'}"
+        in capsys.readouterr().out
+    )
     assert _tree(to.parent) == before
 
 
@@ -366,7 +475,9 @@ def test_a_run_is_not_computed_into_a_link(to, settings, tmp_path):
     folder = store.entry(history.provenance["address"]).folder
     folder.rename(to / "elsewhere")
     folder.symlink_to(to / "elsewhere")
-    again = run(settings(algorithm="local", rounds=1, users=(6,)), progress=str, store=store)  # it is only read
+    again = run(
+        settings(algorithm="local", rounds=1, users=(6,)), progress=str, store=store
+    )  # it is only read
     assert_frame_equal(again.metrics, history.metrics)
     (to / "elsewhere/run.zip").write_bytes(b"damaged")
     before = _tree(to)
@@ -375,12 +486,17 @@ def test_a_run_is_not_computed_into_a_link(to, settings, tmp_path):
     assert _tree(to) == before
 
 
-# --- results, models and what functions write --------------------------------------------------------------------------------
+# --- results, models and what functions write
 
 
 def test_an_interrupt_restores_the_results_of_a_notebook_and_touches_nothing_else(to, monkeypatch):
     folder = to / "mini/table7"
-    for name, content in {"result.json": b"{}", "table.csv": b"old", "drafts/table.csv": b"mine", "thesis.txt": b"mine"}.items():
+    for name, content in {
+        "result.json": b"{}",
+        "table.csv": b"old",
+        "drafts/table.csv": b"mine",
+        "thesis.txt": b"mine",
+    }.items():
         put(folder / name, content)
     (folder / "link.csv").symlink_to(to.parent / "outside/thesis.txt")
     before = _tree(to.parent)
@@ -399,7 +515,9 @@ def test_an_interrupt_restores_the_results_of_a_notebook_and_touches_nothing_els
 def test_no_notebook_runs_where_one_of_several_folders_is_somebody_elses(to, monkeypatch):
     put(to / "mini/table9/thesis.txt", b"mine")
     monkeypatch.setattr(grid, "Children", None)
-    with pytest.raises(ownership.NotOurs, match="table9: holds what this command did not write, such as thesis.txt"):
+    with pytest.raises(
+        ownership.NotOurs, match="table9: holds what this command did not write, such as thesis.txt"
+    ):
         grid.reproduce(["table7", "table9"], output=to)
 
 
@@ -409,7 +527,9 @@ def test_a_page_of_ours_is_recognised(to):
 
 @pytest.mark.slow
 def test_a_saved_user_is_replaced_and_what_somebody_changed_or_added_is_not(to, capsys):
-    command = [str(argument) for argument in _in_world("run", *USERS, "--save-models")(to / "users")]
+    command = [
+        str(argument) for argument in _in_world("run", *USERS, "--save-models")(to / "users")
+    ]
     place = to / "users/user_6"
     assert library.main(command) == 0
     (place / "drafts").mkdir()
@@ -431,7 +551,10 @@ def test_a_backbone_of_ours_is_made_again_and_what_lies_beside_it_stays(to, monk
     pretrain("weak-vit-tiny", to, steps=1)
     put(to / "weak-vit-tiny/drafts/thesis.txt", b"mine")
     pretrain("weak-vit-tiny", to, steps=2)
-    assert read_report(to / "weak-vit-tiny")["steps"] == 2 and (to / "weak-vit-tiny/drafts/thesis.txt").read_bytes() == b"mine"
+    assert (
+        read_report(to / "weak-vit-tiny")["steps"] == 2
+        and (to / "weak-vit-tiny/drafts/thesis.txt").read_bytes() == b"mine"
+    )
 
 
 def test_nothing_is_written_through_a_link(to, tmp_path):

@@ -1,4 +1,6 @@
-"""``tune``: each task gets the configuration that is best for its own users, and nothing is computed twice."""
+"""``tune``: each task gets the configuration that is best for its own users, and nothing is
+computed twice.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def quick(small_settings, tmp_path_factory) -> pd.DataFrame:
         patch.setattr(tuning, "_LENGTHS", (0, 2))
         patch.setenv("FEDMUSCLE_RUNS", str(tmp_path_factory.mktemp("runs")))
         patch.setenv("FEDMUSCLE_SHIPPED", "0")
-        three = small_settings(algorithm="local", users=(4, 5, 6), rounds=1, local_epochs=2, train_samples=FEW)
+        three = small_settings(
+            algorithm="local", users=(4, 5, 6), rounds=1, local_epochs=2, train_samples=FEW
+        )
         return tune(three, (100,), {"quick": QUICK})
 
 
@@ -70,13 +74,22 @@ def test_a_task_gets_what_is_best_for_its_own_users_over_all_seeds(base):
     table = tune(base, (100, 101), TWO)
     candidates = table[table.role == "candidate"]
     assert (
-        candidates[candidates.seed == 100].groupby("task").configuration.apply(list).map(sorted).tolist() == [[FIXED, "quick", "slow"]] * 2
+        candidates[candidates.seed == 100]
+        .groupby("task")
+        .configuration.apply(list)
+        .map(sorted)
+        .tolist()
+        == [[FIXED, "quick", "slow"]] * 2
     )
     for task, rows in candidates.groupby("task"):
         tried = rows[rows.seed == 100].set_index("configuration").value
         confirmed = rows[rows.seed == 101]
         assert set(confirmed.configuration) == set(tried.nlargest(2).index), task
-        means = rows[rows.configuration.isin(confirmed.configuration)].groupby("configuration").value.mean()
+        means = (
+            rows[rows.configuration.isin(confirmed.configuration)]
+            .groupby("configuration")
+            .value.mean()
+        )
         assert set(rows[rows.chosen].configuration) == {means.idxmax()}
     assert not table[table.role == "comparison"].chosen.any()
     assert table[table.configuration == FIXED].epochs.eq(2).all()
@@ -87,7 +100,9 @@ def test_a_task_gets_what_is_best_for_its_own_users_over_all_seeds(base):
 def test_a_score_is_the_mean_over_the_tasks_users_alone_on_the_validation_split(base, quick):
     """A user trains alone, so what the others of its run are given changes nothing for it."""
     for task, users in (("IC100", (4, 5)), ("IC10", (6,))):
-        alone = base.model_copy(update={**QUICK, "users": users, "seed": 100, "evaluate_on": "validation"})
+        alone = base.model_copy(
+            update={**QUICK, "users": users, "seed": 100, "evaluate_on": "validation"}
+        )
         (value,) = quick[(quick.task == task) & (quick.configuration == "quick")].value
         assert value == pytest.approx(run(alone).final().value.mean(), abs=1e-4)
 
@@ -100,23 +115,46 @@ def test_a_listed_recipe_that_is_the_fixed_one_is_not_tried_twice(base):
 
 
 def test_a_head_of_another_width_is_not_tried_where_no_head_has_one(settings):
-    text_users = settings(setup="setup2", users=(9,), public="flickr30k", algorithm="local", rounds=1, train_samples={"TC": 40})
+    text_users = settings(
+        setup="setup2",
+        users=(9,),
+        public="flickr30k",
+        algorithm="local",
+        rounds=1,
+        train_samples={"TC": 40},
+    )
     wide = tuning._recipe_of(text_users, text_users.members[0]) | {"head_hidden": 999}
     table = tune(text_users, (100,), {"wide": wide, "quick": wide | {"lr": 3e-3}})
     assert table[table.role == "candidate"].configuration.tolist() == [FIXED, "quick"]
 
 
 def test_an_error_metric_is_ranked_from_below():
-    rows = pd.DataFrame({"configuration": ["a", "b", "c"], "metric": "Perplexity", "value": [30.0, 20.0, 20.0]})
+    rows = pd.DataFrame(
+        {"configuration": ["a", "b", "c"], "metric": "Perplexity", "value": [30.0, 20.0, 20.0]}
+    )
     assert tuning._ranked(rows) == ["b", "c", "a"]
     assert tuning._ranked(rows.assign(metric="Accuracy")) == ["a", "b", "c"]
 
 
 @pytest.mark.slow
-def test_the_command_writes_both_files_and_a_second_call_computes_nothing(small_world, folder, store, tmp_path, monkeypatch, capsys):
+def test_the_command_writes_both_files_and_a_second_call_computes_nothing(
+    small_world, folder, store, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(tuning, "CONFIGURATIONS", {"quick": QUICK})
-    places = [f"data_dir={small_world}", f"models_path={small_world / 'models'}", "users=[5, 6]", "rounds=1"]
-    line = ["tune", "--seeds", "100,101", "--figures", str(tmp_path / "figures"), *(part for p in places for part in ("-p", p))]
+    places = [
+        f"data_dir={small_world}",
+        f"models_path={small_world / 'models'}",
+        "users=[5, 6]",
+        "rounds=1",
+    ]
+    line = [
+        "tune",
+        "--seeds",
+        "100,101",
+        "--figures",
+        str(tmp_path / "figures"),
+        *(part for p in places for part in ("-p", p)),
+    ]
     assert not tuned_protocol("mini")
     assert main(line) == 0
     assert "tuning.csv: written" in capsys.readouterr().out
@@ -127,9 +165,16 @@ def test_the_command_writes_both_files_and_a_second_call_computes_nothing(small_
     table = pd.read_csv(tmp_path / "figures/mini/tuning.csv")
     for task, choice in chosen.items():
         rows = table[table.chosen & (table.task == task)]
-        assert set(rows.configuration) == {choice["configuration"]} and choice["mean"] == pytest.approx(rows.value.mean(), abs=1e-3)
+        assert set(rows.configuration) == {choice["configuration"]} and choice[
+            "mean"
+        ] == pytest.approx(rows.value.mean(), abs=1e-3)
         assert choice["recipe"] == {name: rows[name].iloc[0] for name in BY_TASK}
-        assert Settings(protocol="tuned").of(next(u for u in Settings().members if u.task == task), "lr") == choice["recipe"]["lr"]
+        assert (
+            Settings(protocol="tuned").of(
+                next(u for u in Settings().members if u.task == task), "lr"
+            )
+            == choice["recipe"]["lr"]
+        )
 
     monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
     assert main(line) == 0
@@ -142,7 +187,9 @@ def test_tasks_of_another_call_are_kept(base, quick, folder, tmp_path):
     recipes, rows = write(one, base.model_copy(update={"users": (6,)}), tmp_path)
     assert set(json.loads(recipes.read_text())) == {"IC10", "IC100"}
     table = pd.read_csv(rows)
-    assert set(table[table.task == "IC100"].configuration) > {"quick"} and "quick" not in set(table[table.task == "IC10"].configuration)
+    assert set(table[table.task == "IC100"].configuration) > {"quick"} and "quick" not in set(
+        table[table.task == "IC10"].configuration
+    )
 
 
 def test_an_interrupt_leaves_the_earlier_recipes(base, quick, folder, tmp_path, monkeypatch):
@@ -169,16 +216,32 @@ def test_runs_of_a_tuned_recipe_are_found_under_its_numbers(folder):
 
 
 def test_the_finalists_of_a_task_are_two_trainings():
-    """Texts have one linear layer and no head to widen: the wide head is the base again, and comes last."""
-    base = {"head_layers": 2, "head_hidden": 64, "lora_layers": "linear", "lora_blocks": "last", "lr": 1e-3, "epochs": 40}
+    """Texts have one linear layer and no head to widen: the wide head is the base again, and comes
+    last.
+    """
+    base = {
+        "head_layers": 2,
+        "head_hidden": 64,
+        "lora_layers": "linear",
+        "lora_blocks": "last",
+        "lr": 1e-3,
+        "epochs": 40,
+    }
     recipes = {"base": base, "wide": base | {"head_hidden": 1024}, "short": base | {"epochs": 20}}
     values = {"base": 80.0, "wide": 80.0, "short": 70.0}
-    rows = pd.DataFrame([{"configuration": name, "metric": "Accuracy", "value": value} for name, value in values.items()])
+    rows = pd.DataFrame(
+        [
+            {"configuration": name, "metric": "Accuracy", "value": value}
+            for name, value in values.items()
+        ]
+    )
     by_task = {name: {"TC": recipe, "MLC": recipe} for name, recipe in recipes.items()}
-    assert tuning._best("TC", rows, by_task) == ["base", "short"] and tuning._best("MLC", rows, by_task) == ["base", "wide"]
+    assert tuning._best("TC", rows, by_task) == ["base", "short"] and tuning._best(
+        "MLC", rows, by_task
+    ) == ["base", "wide"]
 
 
-# --- what diverges ------------------------------------------------------------------------------------------------------------
+# --- what diverges
 
 
 @pytest.mark.slow
@@ -186,22 +249,37 @@ def test_a_configuration_that_diverges_is_recorded_and_the_search_goes_on(base):
     wild = QUICK | {"lr": 1e9}
     table = tune(base, (100, 101), {"wild": wild, "quick": QUICK})
     lost = table[table.configuration == "wild"]
-    assert lost.role.eq("diverged").all() and lost.value.isna().all() and set(lost.task) == {"IC100", "IC10"}
-    assert table[table.chosen].configuration.isin([FIXED, "quick"]).all() and (table.seed == 101).sum() == 4
+    assert (
+        lost.role.eq("diverged").all()
+        and lost.value.isna().all()
+        and set(lost.task) == {"IC100", "IC10"}
+    )
+    assert (
+        table[table.chosen].configuration.isin([FIXED, "quick"]).all()
+        and (table.seed == 101).sum() == 4
+    )
     with pytest.raises(ValueError, match="every configuration diverged on seed 100"):
         tune(base.model_copy(update={"lr": 1e9}), (100,), {"wild": wild})
 
 
 def test_a_seed_that_diverged_costs_a_configuration_its_mean():
-    rows = pd.DataFrame({"configuration": ["a", "a", "b", "b"], "metric": "Accuracy", "value": [90.0, None, 20.0, 30.0]})
+    rows = pd.DataFrame(
+        {
+            "configuration": ["a", "a", "b", "b"],
+            "metric": "Accuracy",
+            "value": [90.0, None, 20.0, 30.0],
+        }
+    )
     assert tuning._ranked(rows) == ["b", "a"]
 
 
-# --- options ------------------------------------------------------------------------------------------------------------------
+# --- options
 
 
 def test_an_algorithm_without_options_to_try_is_refused(base):
-    with pytest.raises(ValueError, match="tune: fedmuscle names no options to try; FedMuscle.tried would"):
+    with pytest.raises(
+        ValueError, match="tune: fedmuscle names no options to try; FedMuscle.tried would"
+    ):
         tuning.tune_options(base.model_copy(update={"algorithm": "fedmuscle"}), (100,))
 
 
@@ -218,16 +296,24 @@ def test_options_are_compared_by_delta_over_the_same_seeds_local_training(base, 
     tuned = base.model_copy(update={"algorithm": "fedrcl", "options": {"fedrcl.weight": 0.5}})
     table = tuning.tune_options(tuned, (100,))
     assert [json.loads(options) for options in table.options] == list(contrast.tried)
-    assert table.users[2] == "diverged" and pd.isna(table.delta_after_alignment[2]) and not table.chosen[2]
+    assert (
+        table.users[2] == "diverged"
+        and pd.isna(table.delta_after_alignment[2])
+        and not table.chosen[2]
+    )
     assert table.delta_after_alignment[1] == 0 and table.chosen.sum() == 1
     on = base.model_copy(update={"evaluate_on": "validation", "seed": 100})
     local = run(on)
     ours = run(on.model_copy(update={"algorithm": "fedrcl", "options": {}}))
     assert table.users[0] == " ".join(f"{value:.1f}" for value in ours.final().value)
-    assert table.delta_after_alignment[0] == pytest.approx(report.delta([local, ours]).delta[1], abs=0.01)
+    assert table.delta_after_alignment[0] == pytest.approx(
+        report.delta([local, ours]).delta[1], abs=0.01
+    )
 
 
-def test_tune_writes_what_was_tried_and_keeps_other_algorithms(small_world, contrast, store, tmp_path, capsys, monkeypatch):
+def test_tune_writes_what_was_tried_and_keeps_other_algorithms(
+    small_world, contrast, store, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(contrast, "tried", contrast.tried[:2])
     places = [
         f"data_dir={small_world}",
@@ -236,7 +322,14 @@ def test_tune_writes_what_was_tried_and_keeps_other_algorithms(small_world, cont
         "rounds=1",
         f"train_samples={json.dumps(FEW)}",
     ]
-    line = ["tune", "--algorithm", "fedrcl", "--figures", str(tmp_path), *(part for p in places for part in ("-p", p))]
+    line = [
+        "tune",
+        "--algorithm",
+        "fedrcl",
+        "--figures",
+        str(tmp_path),
+        *(part for p in places for part in ("-p", p)),
+    ]
     path = tmp_path / "mini/tuning_options.csv"
     assert main(line) == 0
     out = capsys.readouterr().out
@@ -248,7 +341,9 @@ def test_tune_writes_what_was_tried_and_keeps_other_algorithms(small_world, cont
     assert main(line) == 0
     assert pd.read_csv(path).algorithm.tolist() == ["sage", "sage", "fedrcl", "fedrcl"]
     assert main([*line, "--confirm", "mini"]) == 2
-    assert "error: A run is not stored: fedrcl voc seed 100" in capsys.readouterr().err  # only what mini tuned lacks
+    assert (
+        "error: A run is not stored: fedrcl voc seed 100" in capsys.readouterr().err
+    )  # only what mini tuned lacks
     local = [part.replace("fedrcl", "local") for part in line]
     for where in ([*line, "--confirm", "paper"], [*local, "--confirm", "mini"]):
         assert main(where) == 2

@@ -11,11 +11,21 @@ FACTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="ut
 
 
 _KINDS = {"int": int, "float": float, "str": str, "bool": bool}
-OPTIONS = {name: Option(**{"name": name} | facts | {"kind": _KINDS[facts["kind"]]}) for name, facts in FACTS["options"].items()}
+OPTIONS = {
+    name: Option(**{"name": name} | facts | {"kind": _KINDS[facts["kind"]]})
+    for name, facts in FACTS["options"].items()
+}
 
 
 def described(name: str) -> Entry:
     """Return the data set's entry."""
     facts = FACTS[name]
     archives = tuple(Archive(**archive) for archive in facts["archives"])
-    return Entry(name=name, **facts | {"archives": archives, "takes": tuple(OPTIONS[option] for option in facts.get("takes", ()))})
+    return Entry(
+        name=name,
+        **facts
+        | {
+            "archives": archives,
+            "takes": tuple(OPTIONS[option] for option in facts.get("takes", ())),
+        },
+    )

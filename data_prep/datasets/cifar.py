@@ -1,6 +1,9 @@
-"""CIFAR-10 and CIFAR-100, from the official Python archives: the IC10 and IC100 users, public images, and pools of the non-IID setting.
+"""CIFAR-10 and CIFAR-100, from the official Python archives: the IC10 and IC100 users, public
+images, and pools of the non-IID setting.
 
-``cifar10-lt`` and ``cifar100-lt`` are the whole balanced sets, of which a long-tailed federation's run draws its own from its settings."""
+``cifar10-lt`` and ``cifar100-lt`` are the whole balanced sets, of which a long-tailed federation's
+run draws its own from its settings.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ ENTRIES = (*_USERS, *_POOLS) + tuple(
     replace(
         entry,
         name=f"{entry.name}-lt",
-        title=f"{entry.display_name}: the whole set, of which a long-tailed federation draws its own.",
+        title=(
+            f"{entry.display_name}: the whole set, of which a long-tailed federation draws its own."
+        ),
         folder=labelled(f"{entry.name}_lt"),
         takes=(SEED, OPTIONS["per_class"]),
     )
@@ -34,10 +39,14 @@ ENTRIES = (*_USERS, *_POOLS) + tuple(
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run; raises SourceError or DataError if a batch or the names of the classes are missing or malformed."""
+    """Write the data set of a run; raises SourceError or DataError if a batch or the names of the
+    classes are missing or malformed.
+    """
     images, labels, names = _content(run)
     if run.entry in (*_USERS, *_POOLS):
-        parts = division(run.entry.facts["task"], labels["train"], labels["test"], run.options, run.rng())
+        parts = division(
+            run.entry.facts["task"], labels["train"], labels["test"], run.options, run.rng()
+        )
         run.sizes += parts.sizes
         for user, split, rows in parts.users():
             write_pickle(run.folder / f"{user}.pkl", images[split][rows], labels[split][rows])
@@ -45,7 +54,10 @@ def write(run: Run) -> None:
             write_images(run.folder / "public", images["train"][parts.public])
         return
     if not names:
-        raise SourceError(f"{run.entry.archives[0].name}: lacks {run.entry.facts['meta']}, which names the classes")
+        raise SourceError(
+            f"{run.entry.archives[0].name}: lacks {run.entry.facts['meta']}, which names the"
+            " classes"
+        )
     write_classes(run.folder, names)
     for split, of_split in labels.items():
         rows = of_each_class(split, of_split, run)
@@ -56,13 +68,19 @@ def _content(run: Run) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], tu
     """Read the archive of the run, and count what it holds.
 
     Returns:
-        Images (n, 32, 32, 3) uint8 and labels (n,) by split, ``train`` and ``test``; and the names of the classes, none if it lacks them.
+        Images (n, 32, 32, 3) uint8 and labels (n,) by split, ``train`` and ``test``; and the names
+        of the classes, none if it lacks them.
     """
     facts, path = run.entry.facts, run.archive(run.entry.archives[0])
     files = needed(path, {*facts["train"], *facts["test"]}, optional={facts["meta"]})
     names = _names(*files[facts["meta"]], facts) if facts["meta"] in files else ()
-    batches = {split: [_batch(*files[name], facts) for name in facts[split]] for split in ("train", "test")}
-    images, labels = ({split: np.concatenate([batch[i] for batch in own]) for split, own in batches.items()} for i in (0, 1))
+    batches = {
+        split: [_batch(*files[name], facts) for name in facts[split]] for split in ("train", "test")
+    }
+    images, labels = (
+        {split: np.concatenate([batch[i] for batch in own]) for split, own in batches.items()}
+        for i in (0, 1)
+    )
     run.found = {split: len(found) for split, found in labels.items()}
     return images, labels, names
 
@@ -70,9 +88,15 @@ def _content(run: Run) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], tu
 def _names(pickled: bytes, name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the classes."""
     given = _dict(pickled, name).get(facts["names"])
-    names = tuple(n.decode("latin1") if isinstance(n, bytes) else n for n in given) if isinstance(given, list) else ()
+    names = (
+        tuple(n.decode("latin1") if isinstance(n, bytes) else n for n in given)
+        if isinstance(given, list)
+        else ()
+    )
     if len(names) != facts["classes"] or not all(isinstance(n, str) and n for n in names):
-        raise SourceError(f"{name}: {facts['names']} are not the names of {facts['classes']} classes")
+        raise SourceError(
+            f"{name}: {facts['names']} are not the names of {facts['classes']} classes"
+        )
     return names
 
 
@@ -81,13 +105,27 @@ def _batch(pickled: bytes, name: str, facts: Mapping[str, Any]) -> tuple[np.ndar
     batch, key, n_classes = _dict(pickled, name), facts["labels"], facts["classes"]
     with prefixed(name, DataError, SourceError):
         data, labels = (as_array(batch.get(k, [])) for k in ("data", key))
-    if data.dtype != np.uint8 or labels.ndim != 1 or data.shape != (len(labels), 3072) or labels.dtype.kind != "i" or not len(labels):
-        raise SourceError(f"{name}: data is {data.dtype} {data.shape} for {labels.dtype} {key} {labels.shape}, not uint8 (n, 3072) for n")
+    if (
+        data.dtype != np.uint8
+        or labels.ndim != 1
+        or data.shape != (len(labels), 3072)
+        or labels.dtype.kind != "i"
+        or not len(labels)
+    ):
+        raise SourceError(
+            f"{name}: data is {data.dtype} {data.shape} for {labels.dtype} {key} {labels.shape},"
+            " not uint8 (n, 3072) for n"
+        )
     if labels.min() < 0 or labels.max() >= n_classes:
-        raise SourceError(f"{name}: {key} from {labels.min()} to {labels.max()}, not from 0 to {n_classes - 1}")
+        raise SourceError(
+            f"{name}: {key} from {labels.min()} to {labels.max()}, not from 0 to {n_classes - 1}"
+        )
     return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
 
 
 def _dict(pickled: bytes, name: str) -> dict:
     """Return a pickled dict, whose keys may be strings or byte strings."""
-    return {k.decode("latin1") if isinstance(k, bytes) else k: v for k, v in parse_pickle(pickled, name).items()}
+    return {
+        k.decode("latin1") if isinstance(k, bytes) else k: v
+        for k, v in parse_pickle(pickled, name).items()
+    }

@@ -1,8 +1,9 @@
 """COCO 2017: the MLC and SS users and a public set; only the images that these need are fetched.
 
-The MLC users' test images come from val2017, all other images from train2017: of the 4952 annotated images of val2017, two SS users
-could not get Appendix G's 3000 each. All sets are disjoint, also from the parts that an earlier run made and this run keeps. Users get
-annotated images, with COCO's own records. Parsing the annotations of train2017 takes 3 to 4 GB of memory.
+The MLC users' test images come from val2017, all other images from train2017: of the 4952 annotated
+images of val2017, two SS users could not get Appendix G's 3000 each. All sets are disjoint, also
+from the parts that an earlier run made and this run keeps. Users get annotated images, with COCO's
+own records. Parsing the annotations of train2017 takes 3 to 4 GB of memory.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ import numpy as np
 from tqdm import tqdm
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import photo_folders, photo_places, photo_users, public_part, sized
+from data_prep.datasets.partition import (
+    photo_folders,
+    photo_places,
+    photo_users,
+    public_part,
+    sized,
+)
 from data_prep.io.archives import needed, opened, plain_name
 from data_prep.io.build import Place, Run, chosen
 from data_prep.io.entry import Archive, SourceError
@@ -23,14 +30,25 @@ from data_prep.io.fetch import discard
 from data_prep.io.image_files import keep
 from data_prep.io.writers import outline, write_instances
 from fedmuscle_lib.core.errors import prefixed
-from fedmuscle_lib.data.coco_checks import check_instances, parse_instances, plain_mask, segmentation_fault
+from fedmuscle_lib.data.coco_checks import (
+    check_instances,
+    parse_instances,
+    plain_mask,
+    segmentation_fault,
+)
 
 PARTS = photo_places("public_COCO")
 ENTRIES = (described("coco"),)
 _CONNECTIONS = 8
-_SPLITS = {f"instances_{split}.json": split for split in ("train2017", "val2017")}  # by the file of their annotations
+_SPLITS = {
+    f"instances_{split}.json": split for split in ("train2017", "val2017")
+}  # by the file of their annotations
 # fields that a record must have
-_FIELDS = {"images": {"id", "file_name", "width", "height"}, "annotations": {"image_id", "bbox", "area"}, "categories": {"id", "name"}}
+_FIELDS = {
+    "images": {"id", "file_name", "width", "height"},
+    "annotations": {"image_id", "bbox", "area"},
+    "categories": {"id", "name"},
+}
 Image = tuple[str, str]  # the archive that it is in, such as train2017, and file name
 
 
@@ -39,16 +57,32 @@ def places(options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run; raises SourceError or DataError if annotations are damaged, or images too few or not to be fetched."""
+    """Write the data set of a run; raises SourceError or DataError if annotations are damaged, or
+    images too few or not to be fetched.
+    """
     instances = _instances(run)
-    run.found = {"train": len(instances["train2017"]["images"]), "test": len(instances["val2017"]["images"])}
-    others = set().union(*(run.images_in(place) for part, place in PARTS.items() if part not in _parts(run.options)))
-    instances["train2017"]["images"] = [i for i in instances["train2017"]["images"] if PurePosixPath(i["file_name"]).stem not in others]
+    run.found = {
+        "train": len(instances["train2017"]["images"]),
+        "test": len(instances["val2017"]["images"]),
+    }
+    others = set().union(
+        *(run.images_in(place) for part, place in PARTS.items() if part not in _parts(run.options))
+    )
+    instances["train2017"]["images"] = [
+        i
+        for i in instances["train2017"]["images"]
+        if PurePosixPath(i["file_name"]).stem not in others
+    ]
     train, test = (_annotated(instances[split]) for split in ("train2017", "val2017"))
     users, public = _divide(run, train, test, instances["train2017"]["images"])
 
-    images = {(part, split, i): [(_from(part, split), record["file_name"]) for record in own] for (part, split, i), own in users.items()}
-    folders = photo_folders(run, images, [("train2017", record["file_name"]) for record in public], PARTS)
+    images = {
+        (part, split, i): [(_from(part, split), record["file_name"]) for record in own]
+        for (part, split, i), own in users.items()
+    }
+    folders = photo_folders(
+        run, images, [("train2017", record["file_name"]) for record in public], PARTS
+    )
     listed = {
         (split, plain_name(image["file_name"], f"instances_{split}.json")): image
         for split, content in instances.items()
@@ -66,9 +100,17 @@ def write(run: Run) -> None:
         records = [record for record in records if (source, record["file_name"]) in kept]
         least = sized(part.upper(), run.options).local if split == "train" else 0
         if len(records) < least:
-            raise SourceError(f"{part.upper()} client_{client}: {len(records)} of its training images could be had, {least} are needed")
+            raise SourceError(
+                f"{part.upper()} client_{client}: {len(records)} of its training images could be"
+                f" had, {least} are needed"
+            )
         path = run.root / PARTS[part].folder / split / f"client_{client}.json"
-        _write_client(path, records, instances[source], {record["id"]: kept[source, record["file_name"]] for record in records})
+        _write_client(
+            path,
+            records,
+            instances[source],
+            {record["id"]: kept[source, record["file_name"]] for record in records},
+        )
 
 
 def _parts(options: dict) -> list[str]:
@@ -80,13 +122,17 @@ def _from(part: str, split: str) -> str:
 
 
 def _instances(run: Run) -> dict[str, dict]:
-    """Return the annotations of each split; raises as :func:`write` if records lack what is read of them, or contradict each other."""
+    """Return the annotations of each split; raises as :func:`write` if records lack what is read of
+    them, or contradict each other.
+    """
     found = {}
     for file, (content, where) in needed(run.archive(run.entry.archives[0]), _SPLITS).items():
         document = parse_instances(content, where)
         for kind, fields in _FIELDS.items():
             if not all(fields <= record.keys() for record in document[kind]):
-                raise SourceError(f"{where}: a record of its {kind} lacks one of {', '.join(sorted(fields))}")
+                raise SourceError(
+                    f"{where}: a record of its {kind} lacks one of {', '.join(sorted(fields))}"
+                )
         check_instances(document, where)
         found[_SPLITS[file]] = document
     return found
@@ -95,27 +141,38 @@ def _instances(run: Run) -> dict[str, dict]:
 def _annotated(instances: dict) -> list[dict]:
     """Return the records of the annotated images, sorted by id."""
     annotated = {annotation["image_id"] for annotation in instances["annotations"]}
-    return sorted((image for image in instances["images"] if image["id"] in annotated), key=lambda image: image["id"])
+    return sorted(
+        (image for image in instances["images"] if image["id"] in annotated),
+        key=lambda image: image["id"],
+    )
 
 
-def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict]) -> tuple[dict[tuple, list[dict]], list[dict]]:
-    """Return the image records of each user, by part, split and client, and those of the public set."""
+def _divide(
+    run: Run, train: list[dict], test: list[dict], everything: list[dict]
+) -> tuple[dict[tuple, list[dict]], list[dict]]:
+    """Return the image records of each user, by part, split and client, and those of the public
+    set.
+    """
     parts, rng = _parts(run.options), run.rng()
     demand = public_part(run.options if "public" in parts else {})
     users, n = photo_users(run, train, test, parts, rng, beside=demand)
     taken = {record["id"] for records in users.values() for record in records}
-    free = sorted((image for image in everything if image["id"] not in taken), key=lambda image: image["id"])
+    free = sorted(
+        (image for image in everything if image["id"] not in taken), key=lambda image: image["id"]
+    )
     return users, [free[i] for i in rng.permutation(len(free))[:n]]
 
 
 def gather(run: Run, wanted: dict[Image, str], take: Callable[[Image, bytes], None]) -> None:
-    """Call ``take`` with each wanted image: from an archive if it is at hand, else fetched from its official address.
+    """Call ``take`` with each wanted image: from an archive if it is at hand, else fetched from its
+    official address.
 
     Args:
         wanted: the official address of each image.
 
     Raises:
-        SourceError: at the end, if images were missing or refused by ``take``, unless ``skip_missing`` is given.
+        SourceError: at the end, if images were missing or refused by ``take``, unless
+            ``skip_missing`` is given.
     """
     lost: dict[Image, str] = {}
     for archive in run.entry.archives[1:]:
@@ -128,16 +185,24 @@ def gather(run: Run, wanted: dict[Image, str], take: Callable[[Image, bytes], No
         else:
             lost |= _one_by_one(run, split, names, take)
     if lost:
-        examples = "; ".join(f"{split}/{name}: {why}" for (split, name), why in list(lost.items())[:3])
-        run.say(f"{run.entry.name}: {len(lost):,} of {len(wanted):,} images could not be had: {examples}")
+        examples = "; ".join(
+            f"{split}/{name}: {why}" for (split, name), why in list(lost.items())[:3]
+        )
+        run.say(
+            f"{run.entry.name}: {len(lost):,} of {len(wanted):,} images could not be had:"
+            f" {examples}"
+        )
         if not run.options.get("skip_missing"):
             raise SourceError(
-                f"{len(lost):,} of {len(wanted):,} images could not be had ({examples}); the others are kept: "
-                "run the same command again to fetch what is missing, or pass --skip-missing to do without"
+                f"{len(lost):,} of {len(wanted):,} images could not be had ({examples}); the others"
+                " are kept: run the same command again to fetch what is missing, or pass"
+                " --skip-missing to do without"
             )
 
 
-def _from_zip(path: Path, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]) -> dict[Image, str]:
+def _from_zip(
+    path: Path, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]
+) -> dict[Image, str]:
     """Return the missing images with the reason."""
     lost = {(split, name): f"not in {path.name}" for name in sorted(names)}
     with opened(path) as members:
@@ -149,13 +214,22 @@ def _from_zip(path: Path, split: str, names: dict[str, str], take: Callable[[Ima
     return lost
 
 
-def _one_by_one(run: Run, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]) -> dict[Image, str]:
-    """Return the missing images with the reason; remove a download that is no image, so that the next run fetches it again."""
+def _one_by_one(
+    run: Run, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]
+) -> dict[Image, str]:
+    """Return the missing images with the reason; remove a download that is no image, so that the
+    next run fetches it again.
+    """
     source, lost = run.source, {}
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
-        paths = {name: pool.submit(source.obtain, Archive(f"{split}/{name}", url), quiet=True) for name, url in names.items()}
+        paths = {
+            name: pool.submit(source.obtain, Archive(f"{split}/{name}", url), quiet=True)
+            for name, url in names.items()
+        }
         try:
-            for name, path in tqdm(paths.items(), desc=split, unit="image", leave=False, disable=None):
+            for name, path in tqdm(
+                paths.items(), desc=split, unit="image", leave=False, disable=None
+            ):
                 try:
                     take((split, name), path.result().read_bytes())
                 except SourceError as error:
@@ -163,11 +237,15 @@ def _one_by_one(run: Run, split: str, names: dict[str, str], take: Callable[[Ima
                     if not source.folder:
                         discard(source.store / split / name)
         finally:
-            pool.shutdown(cancel_futures=True)  # an interrupt or a full disk does not wait for all that is queued
+            pool.shutdown(
+                cancel_futures=True
+            )  # an interrupt or a full disk does not wait for all that is queued
     return lost
 
 
-def _write_client(path: Path, records: list[dict], instances: dict, kept: dict[int, tuple[str, tuple[int, int]]]) -> None:
+def _write_client(
+    path: Path, records: list[dict], instances: dict, kept: dict[int, tuple[str, tuple[int, int]]]
+) -> None:
     """Write a client's file: its images as stored, and their annotations scaled to them."""
     images, annotations = [], []
     ids = {record["id"]: record for record in records}
@@ -184,16 +262,29 @@ def _write_client(path: Path, records: list[dict], instances: dict, kept: dict[i
 
 
 def _scaled(annotation: dict, old: tuple[int, int], new: tuple[int, int]) -> dict:
-    """Return the annotation for an image that was resized from ``old`` to ``new`` (width, height)."""
+    """Return the annotation for an image that was resized from ``old`` to ``new`` (width,
+    height).
+    """
     sx, sy = new[0] / old[0], new[1] / old[1]
     segmentation = annotation.get("segmentation", [])
     if isinstance(segmentation, list):
-        segmentation = [[value * (sy if i % 2 else sx) for i, value in enumerate(polygon)] for polygon in segmentation]
+        segmentation = [
+            [value * (sy if i % 2 else sx) for i, value in enumerate(polygon)]
+            for polygon in segmentation
+        ]
     else:  # a crowd's run lengths
         if fault := segmentation_fault(segmentation, old[1], old[0]):
             raise ValueError(fault)
-        columns, rows = (((np.arange(n) + 0.5) * o / n).astype(int) for n, o in zip(new, old, strict=True))
-        segmentation = outline(plain_mask(segmentation, old[1], old[0])[rows][:, columns])["segmentation"]
+        columns, rows = (
+            ((np.arange(n) + 0.5) * o / n).astype(int) for n, o in zip(new, old, strict=True)
+        )
+        segmentation = outline(plain_mask(segmentation, old[1], old[0])[rows][:, columns])[
+            "segmentation"
+        ]
     x, y, width, height = annotation["bbox"]
-    scaled = {"segmentation": segmentation, "bbox": [x * sx, y * sy, width * sx, height * sy], "area": annotation["area"] * sx * sy}
+    scaled = {
+        "segmentation": segmentation,
+        "bbox": [x * sx, y * sy, width * sx, height * sy],
+        "area": annotation["area"] * sx * sy,
+    }
     return annotation | scaled

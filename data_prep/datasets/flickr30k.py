@@ -19,31 +19,52 @@ _TOKENS = "results_20130124.token"
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run; raises SourceError if captions or images are missing or damaged."""
+    """Write the data set of a run; raises SourceError if captions or images are missing or
+    damaged.
+    """
     image_archive, caption_archive = (run.archive(archive) for archive in run.entry.archives)
     captions: dict[str, list[str]] = {}
-    lines = text_of(*needed(caption_archive, {_TOKENS})[_TOKENS]).split("\n")  # splitlines would also break at marks inside a caption
+    lines = text_of(*needed(caption_archive, {_TOKENS})[_TOKENS]).split(
+        "\n"
+    )  # splitlines would also break at marks inside a caption
     for image, tab, caption in (line.partition("\t") for line in lines):
         if tab:
-            captions.setdefault(plain_name(image.rpartition("#")[0], caption_archive), []).append(caption.strip())
+            captions.setdefault(plain_name(image.rpartition("#")[0], caption_archive), []).append(
+                caption.strip()
+            )
     with opened(image_archive) as members:
         names = sorted({PurePosixPath(name).name for name, _ in members} & captions.keys())
     if not names:
-        raise SourceError(f"{image_archive}: no image that {caption_archive.name}'s {_TOKENS} has captions of")
+        raise SourceError(
+            f"{image_archive}: no image that {caption_archive.name}'s {_TOKENS} has captions of"
+        )
     run.found = {"images": len(names)}
     part = public_part(run.options)
     (public,) = fit([part], len(names))
     run.sizes.append(outcome(part, public))
-    chosen = {name: list(dropwhile(caption_fault, captions[name])) for name in run.rng().permutation(names)[:public].tolist()}
-    if unfit := sum(len(captions[name]) - len(own) for name, own in chosen.items()):  # a reader takes the first of an image's captions
+    chosen = {
+        name: list(dropwhile(caption_fault, captions[name]))
+        for name in run.rng().permutation(names)[:public].tolist()
+    }
+    if unfit := sum(
+        len(captions[name]) - len(own) for name, own in chosen.items()
+    ):  # a reader takes the first of an image's captions
         without = sum(not own for own in chosen.values())
-        note = f"{unfit:,} captions are empty or too long; they are left out, and {without:,} images that have no other"
+        note = (
+            f"{unfit:,} captions are empty or too long; they are left out, and {without:,} images"
+            " that have no other"
+        )
         run.note(note, "captions left out: empty or too long", unfit)
     kept = {}
     with opened(image_archive) as members:
         for name, file in members:
             image = PurePosixPath(name).name
             if chosen.get(image):
-                name, _ = keep(file.read(), plain_name(image, image_archive), [run.folder / "images"], run.options.get("size"))
+                name, _ = keep(
+                    file.read(),
+                    plain_name(image, image_archive),
+                    [run.folder / "images"],
+                    run.options.get("size"),
+                )
                 kept[name] = chosen[image]
     write_captions(run.folder, dict(sorted(kept.items())))

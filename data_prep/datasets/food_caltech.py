@@ -1,4 +1,6 @@
-"""Food-101 and Caltech-101: users with ICF and ICC, and pools of the non-IID setting, with images resized to squares."""
+"""Food-101 and Caltech-101: users with ICF and ICC, and pools of the non-IID setting, with images
+resized to squares.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,26 @@ ENTRIES = (*_USERS, *map(pool_of, _USERS))
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run; raises SourceError if the archive lacks its lists, or an image that they name."""
+    """Write the data set of a run; raises SourceError if the archive lacks its lists, or an image
+    that they name.
+    """
     path, size = run.archive(run.entry.archives[0]), run.options.get("size") or SIZE
-    members, lists = (_food, _food_lists) if run.entry.name.startswith("food101") else (_caltech, _caltech_lists)
+    members, lists = (
+        (_food, _food_lists) if run.entry.name.startswith("food101") else (_caltech, _caltech_lists)
+    )
     train, test = lists(path, run)
-    run.say(f"{run.entry.name}: {len(train):,} images to train with and {len(test):,} to test with, of {run.found['classes']} classes")
+    run.say(
+        f"{run.entry.name}: {len(train):,} images to train with and {len(test):,} to test with, of"
+        f" {run.found['classes']} classes"
+    )
     names = {"train": sorted(train), "test": sorted(test)}
-    labels = {"train": np.array([train[name] for name in names["train"]]), "test": np.array([test[name] for name in names["test"]])}
-    parts = division(run.entry.facts["task"], labels["train"], labels["test"], run.options, run.rng())
+    labels = {
+        "train": np.array([train[name] for name in names["train"]]),
+        "test": np.array([test[name] for name in names["test"]]),
+    }
+    parts = division(
+        run.entry.facts["task"], labels["train"], labels["test"], run.options, run.rng()
+    )
     run.sizes += parts.sizes
     files: dict[str, tuple[str, int]] = {}  # image -> the file that it goes to, and its row there
     images = {}
@@ -41,7 +55,9 @@ def write(run: Run) -> None:
                 user, row = place
                 images[user][row] = square(file.read(), f"{path}: {name}", size)
     if files:
-        raise SourceError(f"{path}: {len(files)} images of its lists are not in it, such as {min(files)}")
+        raise SourceError(
+            f"{path}: {len(files)} images of its lists are not in it, such as {min(files)}"
+        )
     for user, split, rows in parts.users():
         write_pickle(run.folder / f"{user}.pkl", images.pop(user), labels[split][rows])
 
@@ -55,20 +71,32 @@ def _food(members: Members, path: Path) -> Members:
 
 
 def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the labels of the train and test images by name, and count them; a label is a line number of classes.txt."""
-    lists = {name: text_of(*file).split() for name, file in needed(path, {"classes.txt", "train.txt", "test.txt"}).items()}
+    """Return the labels of the train and test images by name, and count them; a label is a line
+    number of classes.txt.
+    """
+    lists = {
+        name: text_of(*file).split()
+        for name, file in needed(path, {"classes.txt", "train.txt", "test.txt"}).items()
+    }
     _check_once(lists["train.txt"] + lists["test.txt"], f"{path}: train.txt with test.txt")
     label = {name: i for i, name in enumerate(lists["classes.txt"])}
     try:
-        train, test = ({name: label[name.split("/")[0]] for name in lists[f"{split}.txt"]} for split in ("train", "test"))
+        train, test = (
+            {name: label[name.split("/")[0]] for name in lists[f"{split}.txt"]}
+            for split in ("train", "test")
+        )
     except KeyError as error:
-        raise SourceError(f"{path}: its lists name the class {error}, which is not in classes.txt") from None
+        raise SourceError(
+            f"{path}: its lists name the class {error}, which is not in classes.txt"
+        ) from None
     run.found = {"train": len(train), "test": len(test), "classes": len(label)}
     return train, test
 
 
 def _caltech(members: Members, path: Path) -> Members:
-    """Yield ``<category>/<image>`` and the file, from the archive in the archive, without the background category."""
+    """Yield ``<category>/<image>`` and the file, from the archive in the archive, without the
+    background category.
+    """
     for outer, archive in members:
         if PurePosixPath(outer).name == "101_ObjectCategories.tar.gz":
             for name, file in nested(archive, path):
@@ -78,7 +106,11 @@ def _caltech(members: Members, path: Path) -> Members:
 
 
 def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the same. There is no official split: a random quarter of each category trains, and 3 x 2000 test images need the rest."""
+    """Return the same.
+
+    There is no official split: a random quarter of each category trains, and 3 x 2000 test images
+    need the rest.
+    """
     with opened(path) as members:
         names = sorted(name for name, _ in _caltech(members, path))
     _check_once(names, f"{path}: 101_ObjectCategories.tar.gz")
@@ -99,6 +131,11 @@ def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]
 
 
 def _check_once(names: list[str], where: str) -> None:
-    """Raise SourceError if an image stands among ``names`` twice: it would have two rows, and fill one."""
+    """Raise SourceError if an image stands among ``names`` twice: it would have two rows, and fill
+    one.
+    """
     if twice := [name for name, times in Counter(names).items() if times > 1]:
-        raise SourceError(f"{where}: more than once, {len(twice):,} images, such as {twice[0]}: damaged, or another file")
+        raise SourceError(
+            f"{where}: more than once, {len(twice):,} images, such as {twice[0]}: damaged, or"
+            " another file"
+        )

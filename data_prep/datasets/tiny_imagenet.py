@@ -17,23 +17,35 @@ _WNID = re.compile(r"n\d{8}")
 
 
 def write(run: Run) -> None:
-    """Write ``train/<wnid>/`` and, if the archive has it, ``val/<wnid>/``; raises SourceError if a file is no image or of no class."""
+    """Write ``train/<wnid>/`` and, if the archive has it, ``val/<wnid>/``; raises SourceError if a
+    file is no image or of no class.
+    """
     path = run.archive(run.entry.archives[0])
     folder, label_of = run.folder, {}
     folder.mkdir(parents=True)
-    for name, content in contents(path, lambda path: path.name in {"wnids.txt", "words.txt", "val_annotations.txt"}).items():
+    for name, content in contents(
+        path, lambda path: path.name in {"wnids.txt", "words.txt", "val_annotations.txt"}
+    ).items():
         if name.endswith("val_annotations.txt"):
-            label_of = dict(line.split("\t")[:2] for line in text_of(content, f"{path}: {name}").splitlines() if "\t" in line)
+            label_of = dict(
+                line.split("\t")[:2]
+                for line in text_of(content, f"{path}: {name}").splitlines()
+                if "\t" in line
+            )
         else:
             put(folder / PurePosixPath(name).name, content)
     counts = {"train": 0, "val": 0}
     with opened(path) as members:
         for name, file in members:
             pure = PurePosixPath(name)
-            split = next((part for part in ("train", "val") if part in pure.parts), None)  # the test images have no labels
+            split = next(
+                (part for part in ("train", "val") if part in pure.parts), None
+            )  # the test images have no labels
             if pure.suffix != ".JPEG" or split is None:
                 continue
-            wnid = "".join(pure.parts[-3:-2]) if split == "train" else label_of.get(pure.name, "")  # train/<wnid>/images/<name>
+            wnid = (
+                "".join(pure.parts[-3:-2]) if split == "train" else label_of.get(pure.name, "")
+            )  # train/<wnid>/images/<name>
             if not _WNID.fullmatch(wnid):
                 raise SourceError(f"{path}: {name}: {wnid!r} is not the name of a class")
             content = file.read()

@@ -1,4 +1,6 @@
-"""Yahoo! Answers topics and AG's News: the TC users, from the CSV archives of Zhang, Zhao and LeCun (2015)."""
+"""Yahoo! Answers topics and AG's News: the TC users, from the CSV archives of Zhang, Zhao and LeCun
+(2015).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ csv.field_size_limit(1 << 24)  # an answer may be longer than the module's 128 K
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run; raises SourceError if a file is missing, or a row is not a class and its texts."""
+    """Write the data set of a run; raises SourceError if a file is missing, or a row is not a class
+    and its texts.
+    """
     path = run.archive(run.entry.archives[0])
     # twice through the archive, so that 1.4 million texts are never in memory at once
     labels: dict[str, list[int]] = {"train": [], "test": []}
@@ -34,19 +38,35 @@ def write(run: Run) -> None:
     train, test = (np.array(labels[split]) for split in ("train", "test"))
     parts = division("TC", train, test, run.options, run.rng())
     run.sizes += parts.sizes
-    wanted = {"train": set(np.concatenate([*parts.train, *parts.val]).tolist()), "test": set(np.concatenate(parts.test).tolist())}
-    texts = {(split, row): _text(run.entry, fields) for split, row, _, fields in _rows(run.entry, path) if row in wanted[split]}
+    wanted = {
+        "train": set(np.concatenate([*parts.train, *parts.val]).tolist()),
+        "test": set(np.concatenate(parts.test).tolist()),
+    }
+    texts = {
+        (split, row): _text(run.entry, fields)
+        for split, row, _, fields in _rows(run.entry, path)
+        if row in wanted[split]
+    }
     # left out here, and not before the draw, which stays the same
     if unfit := {place for place, text in texts.items() if text_fault(text)}:
-        note = f"{len(unfit):,} rows that were drawn have no text, or one too long to be read; they are left out"
+        note = (
+            f"{len(unfit):,} rows that were drawn have no text, or one too long to be read; they"
+            " are left out"
+        )
         run.note(note, "rows left out: no text, or one too long", len(unfit))
     for user, split, chosen in parts.users():
         rows = [row for row in chosen.tolist() if (split, row) not in unfit]
-        write_texts(run.folder / f"{user}.pkl", [texts[split, row] for row in rows], [labels[split][row] for row in rows])
+        write_texts(
+            run.folder / f"{user}.pkl",
+            [texts[split, row] for row in rows],
+            [labels[split][row] for row in rows],
+        )
 
 
 def excerpt(entry: Entry, path: Path, most: dict[str, int]) -> dict[str, list[tuple[int, str]]]:
-    """Return label (from 0) and text of the first ``most[split]`` rows of a split but for the empty ones; raises as :func:`write`."""
+    """Return label (from 0) and text of the first ``most[split]`` rows of a split but for the empty
+    ones; raises as :func:`write`.
+    """
     found: dict[str, list[tuple[int, str]]] = {split: [] for split in most}
     for split, row, label, fields in _rows(entry, path):
         if row < most[split] and (text := _text(entry, fields)):
@@ -69,12 +89,17 @@ def _rows(entry: Entry, path: Path) -> Iterator[tuple[str, int, int, list[str]]]
                 try:
                     label, fields = _row(line, entry.facts["classes"])
                 except (ValueError, csv.Error) as error:
-                    raise SourceError(f"{path}: {name}, line {number}: not a row of the data set ({line_of(str(error))})") from None
+                    raise SourceError(
+                        f"{path}: {name}, line {number}: not a row of the data set"
+                        f" ({line_of(str(error))})"
+                    ) from None
                 yield split, row, label, fields
 
 
 def _row(line: bytes, n_classes: int) -> tuple[int, list[str]]:
-    """Return label (from 0) and texts of a line; raises ValueError or csv.Error if it is something else, or not UTF-8."""
+    """Return label (from 0) and texts of a line; raises ValueError or csv.Error if it is something
+    else, or not UTF-8.
+    """
     ((found, *fields),) = csv.reader([line.decode()], strict=True)
     label = int(found) - 1
     if not 0 <= label < n_classes or not fields:
@@ -85,8 +110,8 @@ def _row(line: bytes, n_classes: int) -> tuple[int, list[str]]:
 def _text(entry: Entry, fields: list[str]) -> str:
     """Join title, question and answer to one text.
 
-    Yahoo's archive writes a line break as a backslash and an n. AG's News writes a backslash alone; an n behind it belongs to the
-    next word.
+    Yahoo's archive writes a line break as a backslash and an n. AG's News writes a backslash alone;
+    an n behind it belongs to the next word.
     """
     if entry.name == "yahoo":
         fields = [field.replace("\\n", "\n") for field in fields]

@@ -1,7 +1,9 @@
-"""Readers of tar and zip archives: member by member, without extracting them, so that no name in an archive becomes a path by itself.
+"""Readers of tar and zip archives: member by member, without extracting them, so that no name in an
+archive becomes a path by itself.
 
-A damaged archive is refused by name. Python's ``tarfile`` alone would stop without an error at a torn or garbled header. Its ``data``
-filter is for extraction, which would need the disk twice, and keeps links; here nothing is extracted, and links are refused.
+A damaged archive is refused by name. Python's ``tarfile`` alone would stop without an error at a
+torn or garbled header. Its ``data`` filter is for extraction, which would need the disk twice, and
+keeps links; here nothing is extracted, and links are refused.
 """
 
 from __future__ import annotations
@@ -24,41 +26,75 @@ from fedmuscle_lib.core.errors import prefixed
 
 Members = Iterator[tuple[str, io.BufferedReader]]
 _Raw = Iterator[tuple[str, IO[bytes]]]
-LARGEST = 1 << 30  # bytes of a member: the largest of a data set is Yahoo's train.csv, of less than 800 MB
-_LARGEST_NAME = 1 << 20  # bytes of a tar's long name or further header, which tarfile reads into memory
-_NAMES = {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
+LARGEST = (
+    1 << 30
+)  # bytes of a member: the largest of a data set is Yahoo's train.csv, of less than 800 MB
+_LARGEST_NAME = (
+    1 << 20
+)  # bytes of a tar's long name or further header, which tarfile reads into memory
+_NAMES = {
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+}
 _DAMAGE = (
-    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, NotImplementedError),
-    *(OSError, ValueError, OverflowError, RecursionError),  # of gzip and bz2, and of what parses a garbled header
+    *(
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        struct.error,
+        EOFError,
+        NotImplementedError,
+    ),
+    *(
+        OSError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ),  # of gzip and bz2, and of what parses a garbled header
 )
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Members]:
-    """Open an archive as an iterator of its regular files: pairs of name and open file. Read a file before you ask for the next.
+    """Open an archive as an iterator of its regular files: pairs of name and open file. Read a file
+    before you ask for the next.
 
     Raises:
-        SourceError: the archive is damaged, or holds a link, a device, a sparse or huge file or a name that points outside; the message
-            names it. Errors of the code that takes the members stay what they are.
+        SourceError: the archive is damaged, or holds a link, a device, a sparse or huge file or a
+            name that points outside; the message names it. Errors of the code that takes the
+            members stay what they are.
     """
     with path.open("rb") as file:
-        yield _guarded(_zip(file, path) if file.peek(4).startswith(b"PK\x03\x04") else _tar(file, path), path)
+        yield _guarded(
+            _zip(file, path) if file.peek(4).startswith(b"PK\x03\x04") else _tar(file, path), path
+        )
 
 
 def contents(path: Path, wanted: Callable[[PurePosixPath], bool]) -> dict[str, bytes]:
-    """Return the contents of the wanted files of an archive, by their names in it; raises as :func:`opened`."""
+    """Return the contents of the wanted files of an archive, by their names in it; raises as
+    :func:`opened`.
+    """
     with opened(path) as members:
         return {name: file.read() for name, file in members if wanted(PurePosixPath(name))}
 
 
-def needed(path: Path, names: Collection[str], optional: Collection[str] = ()) -> dict[str, tuple[bytes, str]]:
-    """Return an archive's files of these names, in whichever folders: the content of each, and where it is, for errors.
+def needed(
+    path: Path, names: Collection[str], optional: Collection[str] = ()
+) -> dict[str, tuple[bytes, str]]:
+    """Return an archive's files of these names, in whichever folders: the content of each, and
+    where it is, for errors.
 
     Raises:
         SourceError: as :func:`opened`; or one of the ``names`` is missing.
     """
     found = contents(path, lambda member: member.name in {*names, *optional})
-    files = {PurePosixPath(name).name: (content, f"{path}: {name}") for name, content in found.items()}
+    files = {
+        PurePosixPath(name).name: (content, f"{path}: {name}") for name, content in found.items()
+    }
     if missing := {*names} - files.keys():
         raise SourceError(f"{path}: lacks {', '.join(sorted(missing))}")
     return files
@@ -75,7 +111,10 @@ def _damage(path: Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        raise SourceError(f"{path}: a damaged archive ({type(error).__name__}: {error}); delete it and run the command again") from None
+        raise SourceError(
+            f"{path}: a damaged archive ({type(error).__name__}: {error}); delete it and run the"
+            " command again"
+        ) from None
 
 
 def _guarded(members: _Raw, path: Path) -> Members:
@@ -85,7 +124,9 @@ def _guarded(members: _Raw, path: Path) -> Members:
 
 
 class _Content(io.RawIOBase):
-    """The content of a member, in pieces, so that no decompressor makes more at once than a piece gives."""
+    """The content of a member, in pieces, so that no decompressor makes more at once than a piece
+    gives.
+    """
 
     def __init__(self, file: IO[bytes], path: Path) -> None:
         self._file, self._path = file, path
@@ -101,13 +142,17 @@ class _Content(io.RawIOBase):
 
 
 def text_of(content: bytes, where: str) -> str:
-    """Return the text of a file; raises SourceError, which names ``where`` it is, if it is not UTF-8."""
+    """Return the text of a file; raises SourceError, which names ``where`` it is, if it is not
+    UTF-8.
+    """
     with prefixed(f"{where}: not UTF-8", UnicodeDecodeError, SourceError):
         return content.decode()
 
 
 def plain_name(name: str, path: Path | str) -> str:
-    """Return the name if it is a plain file name; raises SourceError if it is empty, stands for a folder, or has separators."""
+    """Return the name if it is a plain file name; raises SourceError if it is empty, stands for a
+    folder, or has separators.
+    """
     if not name or name in {".", ".."} or any(c in name for c in "/\\:\0"):
         _refuse(path, name, "as the name of a file")
     return name
@@ -145,7 +190,9 @@ class _StrictHeader(tarfile.TarInfo):
 
     @staticmethod
     def _proc_gnusparse_10(*_: object) -> NoReturn:
-        """Called by tarfile where a further header says so: refuse the file before a map of any length is read into memory."""
+        """Called by tarfile where a further header says so: refuse the file before a map of any
+        length is read into memory.
+        """
         raise tarfile.ReadError("it holds a sparse file")
 
 
@@ -168,9 +215,17 @@ def _tar(file: io.BufferedReader, path: Path) -> _Raw:
 
 
 def check_name(name: str, path: Path) -> None:
-    """Raise SourceError if a name in an archive, or in a list, points outside; the message names it."""
+    """Raise SourceError if a name in an archive, or in a list, points outside; the message names
+    it.
+    """
     pure = PurePosixPath(name)
-    if pure.is_absolute() or ".." in pure.parts or "\\" in name or ":" in (pure.parts or ("",))[0] or "\0" in name:
+    if (
+        pure.is_absolute()
+        or ".." in pure.parts
+        or "\\" in name
+        or ":" in (pure.parts or ("",))[0]
+        or "\0" in name
+    ):
         _refuse(path, name, "a name that leaves its folder")
 
 

@@ -1,10 +1,13 @@
-"""One run of a data set's command: check, download, verify, write to a temporary folder, read back, report, move into place.
+"""One run of a data set's command: check, download, verify, write to a temporary folder, read back,
+report, move into place.
 
-A folder is whole if its manifest says so. A run marks the old manifest as unfinished before it moves anything, and writes the new one
-last: an interrupted run leaves nothing that looks whole, and the same command completes it.
+A folder is whole if its manifest says so. A run marks the old manifest as unfinished before it
+moves anything, and writes the new one last: an interrupted run leaves nothing that looks whole, and
+the same command completes it.
 
-An archive from the official host must be the official one, unless ``--allow-subset`` is given. An archive from a place that the user
-named (``--base-url``, ``--archives``) may differ, and then the run and the manifest say so; it must match a ``SHA256SUMS`` beside it.
+An archive from the official host must be the official one, unless ``--allow-subset`` is given. An
+archive from a place that the user named (``--base-url``, ``--archives``) may differ, and then the
+run and the manifest say so; it must match a ``SHA256SUMS`` beside it.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ class Place:
 
 
 def chosen(options: dict, parts: Mapping[str, Place], default: str) -> list[str]:
-    """Return the parts of a data set that the option ``parts`` asks for; raises SourceError if one is not in ``parts``."""
+    """Return the parts of a data set that the option ``parts`` asks for; raises SourceError if one
+    is not in ``parts``.
+    """
     names = list(dict.fromkeys((options.get("parts") or default).split(",")))
     if unknown := set(names) - parts.keys():
         raise SourceError(f"--parts: {min(unknown)!r} is none of {', '.join(parts)}")
@@ -85,7 +90,10 @@ class Run:
         return self.root / place.folder
 
     def note(self, text: str, counted: str = "", n: int = 0) -> None:
-        """Print a note. If something is ``counted``, the manifest's table of sizes says that there are ``n`` of it."""
+        """Print a note.
+
+        If something is ``counted``, the manifest's table of sizes says that there are ``n`` of it.
+        """
         self.say(f"{self.entry.name}: NOTE: {text}")
         if counted:
             self.sizes.append({"what": counted, "holders": 1, "asked": n, "got": n})
@@ -94,30 +102,47 @@ class Run:
         """Obtain and check an archive.
 
         Raises:
-            SourceError: it is missing, does not match its ``SHA256SUMS``, or is not the official one though the official host sent it.
+            SourceError: it is missing, does not match its ``SHA256SUMS``, or is not the official
+                one though the official host sent it.
         """
         path = self.source.obtain(archive)
         sums, sha256 = self._checksums, digest(path)
         if sums and archive.name not in sums:
-            self.note(f"{archive.name}: no line of the SHA256SUMS beside it names it, so its checksum is not compared")
+            self.note(
+                f"{archive.name}: no line of the SHA256SUMS beside it names it, so its checksum is"
+                " not compared"
+            )
         if sums.get(archive.name, sha256) != sha256:
-            raise SourceError(f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS beside it; delete it and run the command again")
+            raise SourceError(
+                f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS beside it; delete it"
+                " and run the command again"
+            )
         size, official, stated = path.stat().st_size, None, ""
         if archive.md5:
-            official, stated = digest(path, "md5") == archive.md5, f"MD5 is not the official {archive.md5}"
-        elif archive.bytes not in {None, size}:  # a size that fits proves nothing, one that does not is another file's
+            official, stated = (
+                digest(path, "md5") == archive.md5,
+                f"MD5 is not the official {archive.md5}",
+            )
+        elif archive.bytes not in {
+            None,
+            size,
+        }:  # a size that fits proves nothing, one that does not is another file's
             official, stated = False, f"size is not the official {archive.bytes:,} bytes"
         if official is False and self.source.official and not self.allow_subset:
             raise SourceError(
                 f"{path}: its {stated}: a damaged download, or another edition; "
                 "delete it to fetch it again, or pass --allow-subset to use it as it is"
             )
-        self.archives.append({"name": archive.name, "bytes": size, "sha256": sha256, "official": official})
+        self.archives.append(
+            {"name": archive.name, "bytes": size, "sha256": sha256, "official": official}
+        )
         return path
 
     @cached_property
     def _checksums(self) -> dict[str, str]:
-        """SHA-256 by archive name, from the ``SHA256SUMS`` beside the archives; a note lists those that are missing there."""
+        """SHA-256 by archive name, from the ``SHA256SUMS`` beside the archives; a note lists those
+        that are missing there.
+        """
         sums = self.source.sums()
         if absent := self.source.absent(sums):
             shown = line_of(", ".join(absent[:5]) + (", ..." if len(absent) > 5 else ""))
@@ -125,14 +150,20 @@ class Run:
         return sums
 
     def images_in(self, place: Place) -> set[str]:
-        """Return the names without suffix of the images that an earlier run of this command put into a place."""
+        """Return the names without suffix of the images that an earlier run of this command put
+        into a place.
+        """
         if (_read_manifest(self.data_dir / place.folder) or {}).get("dataset") != self.entry.name:
             return set()
-        return {path.stem for path in _paths(self.data_dir, place) if path.suffix in {".jpg", ".png"}}
+        return {
+            path.stem for path in _paths(self.data_dir, place) if path.suffix in {".jpg", ".png"}
+        }
 
     def rng(self, *address: object) -> np.random.Generator:
         """Return a generator of the command's seed, another for each data set and address."""
-        return np.random.default_rng([self.options["seed"], *repr((self.entry.name, *address)).encode()])
+        return np.random.default_rng(
+            [self.options["seed"], *repr((self.entry.name, *address)).encode()]
+        )
 
     @property
     def request(self) -> dict:
@@ -143,7 +174,10 @@ class Run:
     def official(self) -> bool:
         """Return whether every checksum, size and count that is known equals the official one."""
         counts = {name: self.found.get(name, n) for name, n in self.entry.counts.items()}
-        return all(archive["official"] is not False for archive in self.archives) and counts == self.entry.counts
+        return (
+            all(archive["official"] is not False for archive in self.archives)
+            and counts == self.entry.counts
+        )
 
     def manifest(self) -> dict:
         packages = ("numpy", "pillow", "pycocotools")
@@ -155,21 +189,31 @@ class Run:
             "counts": {"found": self.found, "official": self.entry.counts},
             "sizes": self.sizes,
             "request": self.request,
-            "versions": {"data_prep": _VERSION, "python": platform.python_version()} | {name: version(name) for name in packages},
+            "versions": (
+                {"data_prep": _VERSION, "python": platform.python_version()}
+                | {name: version(name) for name in packages}
+            ),
         }
 
 
 def prepare(run: Run, write: Callable[[Run], None]) -> dict:
-    """Write the places of a run below ``data_dir``, unless a run with the same request has already; return the manifest.
+    """Write the places of a run below ``data_dir``, unless a run with the same request has already;
+    return the manifest.
 
     Raises:
-        SourceError: an archive is missing or damaged, or a place holds files of others and ``force`` is not given.
+        SourceError: an archive is missing or damaged, or a place holds files of others and
+            ``force`` is not given.
         OSError: a folder can't be read or written.
     """
     name, data_dir = run.entry.name, run.data_dir
     there = [_read_manifest(data_dir / place.folder) or {} for place in run.places]
-    if all(_is_done(run, place, manifest) for place, manifest in zip(run.places, there, strict=True)):
-        run.say(f"{name}: {', '.join(place.folder for place in run.places)} in {data_dir}: there already, whole; nothing to do")
+    if all(
+        _is_done(run, place, manifest) for place, manifest in zip(run.places, there, strict=True)
+    ):
+        run.say(
+            f"{name}: {', '.join(place.folder for place in run.places)} in {data_dir}: there"
+            " already, whole; nothing to do"
+        )
         return there[0]
     refuse_others(run)
     _terms(run)
@@ -180,7 +224,9 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
         _report(run)
         manifest = run.manifest()
         refuse_others(run)  # another command may have come first in the hours since
-        for place in run.places:  # before any is moved: the old users of one may have the new public images of another
+        for place in (
+            run.places
+        ):  # before any is moved: the old users of one may have the new public images of another
             most = max(_count(data_dir, place), _count(run.root, place))
             _write_manifest(data_dir / place.folder, manifest | {"whole": False, "files": most})
         for place in run.places:
@@ -189,8 +235,14 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
 
 
 def _is_done(run: Run, place: Place, manifest: dict) -> bool:
-    """Return whether a place holds, as its manifest says, all of what a run with the same request wrote."""
-    made_by = manifest.get("dataset"), manifest.get("whole"), manifest.get("versions", {}).get("data_prep")
+    """Return whether a place holds, as its manifest says, all of what a run with the same request
+    wrote.
+    """
+    made_by = (
+        manifest.get("dataset"),
+        manifest.get("whole"),
+        manifest.get("versions", {}).get("data_prep"),
+    )
     return (
         made_by == (run.entry.name, True, _VERSION)
         and _count(run.data_dir, place) == manifest.get("files")
@@ -200,13 +252,17 @@ def _is_done(run: Run, place: Place, manifest: dict) -> bool:
 
 
 def _given(request: dict) -> dict:
-    """Return the options of a request that have a value: older manifests lack the options that were added since."""
+    """Return the options of a request that have a value: older manifests lack the options that were
+    added since.
+    """
     return {name: value for name, value in request.items() if value is not None}
 
 
 @contextmanager
 def alone(command: str, folder: Path) -> Iterator[Path]:
-    """Make a temporary folder in ``folder``, and remove those of killed runs; raises SourceError if another run is at work there."""
+    """Make a temporary folder in ``folder``, and remove those of killed runs; raises SourceError if
+    another run is at work there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / f".{command}.lock", timeout=0):
@@ -218,7 +274,8 @@ def alone(command: str, folder: Path) -> Iterator[Path]:
 
 
 def refuse_others(run: Run) -> None:
-    """Raise SourceError if a place holds files that this command did not write, unless ``force`` is given.
+    """Raise SourceError if a place holds files that this command did not write, unless ``force`` is
+    given.
 
     Raises:
         NotOurs: a place is a file, or lies behind a link; ``force`` changes nothing about that.
@@ -236,13 +293,22 @@ def refuse_others(run: Run) -> None:
         elif (more := files - manifest.get("files", _MANY)) > 0:
             whose = f"that this command did not write ({more:,} more than its manifest says)"
         if whose and not run.force:
-            raise SourceError(f"{folder} holds files {whose}; --force replaces them, --data-dir DIR writes elsewhere")
+            raise SourceError(
+                f"{folder} holds files {whose}; --force replaces them, --data-dir DIR writes"
+                " elsewhere"
+            )
 
 
 def _other_archives(source: Source, manifest: dict) -> bool:
-    """Return whether archives in the source's folder differ in size from those of the manifest, which does not name its folder."""
+    """Return whether archives in the source's folder differ in size from those of the manifest,
+    which does not name its folder.
+    """
     archives = manifest.get("archives", [])
-    there = [(source.folder / archive["name"], archive["bytes"]) for archive in archives] if source.folder else []
+    there = (
+        [(source.folder / archive["name"], archive["bytes"]) for archive in archives]
+        if source.folder
+        else []
+    )
     return any(path.is_file() and path.stat().st_size != size for path, size in there)
 
 
@@ -263,15 +329,31 @@ def _write_manifest(folder: Path, manifest: dict) -> None:
 
 
 def _read_manifest(folder: Path) -> dict | None:
-    """Return the manifest of a folder; None if there is none, or it is none that these commands write."""
+    """Return the manifest of a folder; None if there is none, or it is none that these commands
+    write.
+    """
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes()) if (folder / MANIFEST).is_file() else None
+        manifest = (
+            json.loads((folder / MANIFEST).read_bytes()) if (folder / MANIFEST).is_file() else None
+        )
     except (ValueError, RecursionError):
         return None
-    kinds = {"dataset": str, "whole": bool, "versions": dict, "request": dict, "archives": list, "files": int}
-    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(name, kind()), kind) for name, kind in kinds.items()):
+    kinds = {
+        "dataset": str,
+        "whole": bool,
+        "versions": dict,
+        "request": dict,
+        "archives": list,
+        "files": int,
+    }
+    if not isinstance(manifest, dict) or not all(
+        isinstance(manifest.get(name, kind()), kind) for name, kind in kinds.items()
+    ):
         return None
-    archives = all(isinstance(one, dict) and isinstance(one.get("name"), str) and "bytes" in one for one in manifest.get("archives", []))
+    archives = all(
+        isinstance(one, dict) and isinstance(one.get("name"), str) and "bytes" in one
+        for one in manifest.get("archives", [])
+    )
     return manifest if "dataset" in manifest and archives else None
 
 
@@ -280,7 +362,10 @@ def _count(data_dir: Path, place: Place) -> int:
 
 
 def _paths(data_dir: Path, place: Place) -> Iterator[Path]:
-    """Iterate over the files of a place, without the manifest. A link to a folder of the user's is one, if the folder is there."""
+    """Iterate over the files of a place, without the manifest.
+
+    A link to a folder of the user's is one, if the folder is there.
+    """
     folder = data_dir / place.folder
     roots = [folder / name for name in place.entries] if place.entries else [folder]
     paths = (path for root in roots for path in (root, *root.rglob("*")) if path.name != MANIFEST)
@@ -298,9 +383,16 @@ def _terms(run: Run) -> None:
 def _report(run: Run) -> None:
     if not run.official:
         others = [archive["name"] for archive in run.archives if archive["official"] is False]
-        counts = ", ".join(f"{run.found.get(key, 0):,} of {n:,} {key}" for key, n in run.entry.counts.items() if key in run.found)
+        counts = ", ".join(
+            f"{run.found.get(key, 0):,} of {n:,} {key}"
+            for key, n in run.entry.counts.items()
+            if key in run.found
+        )
         checksums = f"; not the official checksum: {', '.join(others)}" if others else ""
-        run.note(f"this is a SUBSET OR ANOTHER EDITION of the data set: {counts}{checksums}. The manifest says so.")
+        run.note(
+            f"this is a SUBSET OR ANOTHER EDITION of the data set: {counts}{checksums}. The"
+            " manifest says so."
+        )
     for line in run.sizes:
         if line["got"] < line["asked"]:
             each = f" for each of {line['holders']} users" if line["holders"] > 1 else ""
@@ -308,7 +400,9 @@ def _report(run: Run) -> None:
 
 
 def plan(run: Run) -> None:
-    """Print what a run would fetch and write, and do neither; raises SourceError if the source can't be reached."""
+    """Print what a run would fetch and write, and do neither; raises SourceError if the source
+    can't be reached.
+    """
     entry, source, say = run.entry, run.source, run.say
     say(f"{entry.name}: terms: {entry.terms} ({entry.home})")
     for archive in entry.archives:
@@ -316,12 +410,22 @@ def plan(run: Run) -> None:
         at = source.folder / archive.name if source.folder else source.url(archive)
         to = "read in place" if source.folder else f"to {source.store / archive.name}"
         if size is None and archive.bulk:
-            say(f"  {archive.name}: not fetched whole; the images that are needed come one by one, about 160 kB each")
+            say(
+                f"  {archive.name}: not fetched whole; the images that are needed come one by one,"
+                " about 160 kB each"
+            )
         elif size is None:
             say(f"  {archive.name}: MISSING at {at}")
         else:
-            there = " (there already)" if not source.folder and (source.store / archive.name).exists() else ""
-            say(f"  {archive.name}: {f'{size:,} bytes' if size >= 0 else 'size not stated'} from {at}, {to}{there}")
+            there = (
+                " (there already)"
+                if not source.folder and (source.store / archive.name).exists()
+                else ""
+            )
+            say(
+                f"  {archive.name}: {f'{size:,} bytes' if size >= 0 else 'size not stated'} from"
+                f" {at}, {to}{there}"
+            )
     for place in run.places:
         owned = "{" + ",".join(place.entries) + "}" if place.entries else ""
         say(f"  writes {run.data_dir / place.folder / owned}")

@@ -7,7 +7,9 @@ from typing import Any
 
 
 class SourceError(Exception):
-    """An archive is missing or damaged, or lacks what was asked for; the message names it and says what to do."""
+    """An archive is missing or damaged, or lacks what was asked for; the message names it and says
+    what to do.
+    """
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Option:
     """An option of a data set's command.
 
     Attributes:
-        name: the key in a run's options; the command line writes ``train_size`` as ``--train-size``.
+        name: the key in a run's options; the command line writes ``train_size`` as
+            ``--train-size``.
         kind: int, float or str; bool for a flag, which is True or None.
         help: its line in ``--help``.
         least: the smallest value that is accepted.

@@ -1,7 +1,7 @@
 """A Hugging Face data set as a user's file: ``write_client``.
 
-The package ``datasets`` is not a requirement: what is given may be a ``datasets.Dataset`` or any list of rows with named columns. Only a
-name is looked up on the hub, and needs it.
+The package ``datasets`` is not a requirement: what is given may be a ``datasets.Dataset`` or any
+list of rows with named columns. Only a name is looked up on the hub, and needs it.
 """
 
 from __future__ import annotations
@@ -40,33 +40,42 @@ def write_client(
     size: int | None = None,
     split: str = "train",
 ) -> int:
-    """Write a user's file for classification, of images or of texts, and return how many samples it has.
+    """Write a user's file for classification, of images or of texts, and return how many samples it
+    has.
 
     Args:
-        path: ``<data_dir>/<task's folder>/<split>/client_<i>.pkl``, such as ``data/IC/CIFAR10/train/client_0.pkl``.
+        path: ``<data_dir>/<task's folder>/<split>/client_<i>.pkl``, such as
+            ``data/IC/CIFAR10/train/client_0.pkl``.
         dataset: rows, or a name on the hub, such as "uoft-cs/cifar10".
         classes: how many the task has; labels are 0 to ``classes`` - 1.
-        image: the column of images of 8 bits a channel: of PIL, arrays (h, w) or (h, w, 3) of uint8, or encoded bytes. Each is turned as
-            its EXIF orientation says, and white where it is transparent.
+        image: the column of images of 8 bits a channel: of PIL, arrays (h, w) or (h, w, 3) of
+            uint8, or encoded bytes. Each is turned as its EXIF orientation says, and white where it
+            is transparent.
         text: the column of texts, instead.
         label: the column of labels.
         size: side in pixels that images are resized to; needed where they differ in size.
         split: of a name on the hub.
 
     Raises:
-        SourceError: ``datasets`` is not installed, a column is missing, or a row can't be used; the message names the row.
+        SourceError: ``datasets`` is not installed, a column is missing, or a row can't be used; the
+            message names the row.
         ValueError: both or neither of ``image`` and ``text`` are given.
         OSError: the file can't be written.
     """
     path = user_path(path, "path")
     if (image is None) == (text is None):
-        raise ValueError("write_client: name the column of images (image=) or that of texts (text=)")
+        raise ValueError(
+            "write_client: name the column of images (image=) or that of texts (text=)"
+        )
     rows = _from_hub(dataset, split) if isinstance(dataset, str) else dataset
     if not len(rows):
         raise SourceError(f"{path}: the data set has no rows")
     column = image or text or ""
     if missing := {column, label} - rows[0].keys():
-        raise SourceError(f"{path}: the data set has no column {min(missing)!r}; it has {', '.join(sorted(rows[0].keys()))}")
+        raise SourceError(
+            f"{path}: the data set has no column {min(missing)!r}; it has"
+            f" {', '.join(sorted(rows[0].keys()))}"
+        )
     found: list[Any] = []
     labels = []
     for number in range(len(rows)):
@@ -81,8 +90,12 @@ def write_client(
     if text:
         write_texts(path, found, labels)
         return len(found)
-    if other := next((number for number, pixels in enumerate(found) if pixels.shape != found[0].shape), None):
-        sides = " and ".join(f"{pixels.shape[1]} x {pixels.shape[0]}" for pixels in (found[0], found[other]))
+    if other := next(
+        (number for number, pixels in enumerate(found) if pixels.shape != found[0].shape), None
+    ):
+        sides = " and ".join(
+            f"{pixels.shape[1]} x {pixels.shape[0]}" for pixels in (found[0], found[other])
+        )
         raise SourceError(f"{path}: row {other}: images of {sides} px; size= makes them equal")
     write_pickle(path, np.stack(found), np.array(labels))
     return len(found)
@@ -92,7 +105,9 @@ def _from_hub(name: str, split: str) -> Rows:
     try:
         datasets = import_module("datasets")
     except ImportError:
-        raise SourceError(f"{name}: to fetch it from the hub needs the package datasets: pip install datasets") from None
+        raise SourceError(
+            f"{name}: to fetch it from the hub needs the package datasets: pip install datasets"
+        ) from None
     return datasets.load_dataset(name, split=split)
 
 
@@ -116,7 +131,9 @@ def _image(value: Any, size: int | None) -> np.ndarray:
         value = value.get("bytes")
     if isinstance(value, np.ndarray):
         if value.dtype != np.uint8:
-            raise ValueError(f"an array of {value.dtype}; images have 8 bits a channel, uint8: convert it")
+            raise ValueError(
+                f"an array of {value.dtype}; images have 8 bits a channel, uint8: convert it"
+            )
         value = Image.fromarray(value)
     if not isinstance(value, bytes | Image.Image):
         raise ValueError(f"a {type(value).__name__} is no image")

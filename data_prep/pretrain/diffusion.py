@@ -1,7 +1,8 @@
 """A small diffusion model, and image-to-image generation with it: SDEdit (Meng et al. 2022).
 
-The model is a U-Net of `diffusers`, an optional extra, that learns to predict the velocity (Salimans and Ho 2022) of noisy images. For the
-embedded world it learns from images of upstream glyphs, as the backbones do, so it never sees a user's class, image or test image.
+The model is a U-Net of `diffusers`, an optional extra, that learns to predict the velocity
+(Salimans and Ho 2022) of noisy images. For the embedded world it learns from images of upstream
+glyphs, as the backbones do, so it never sees a user's class, image or test image.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 
 VERSION = 1  # of this module: raise it when the same recipe makes other weights
 CHANNELS = (48, 96)  # of the U-Net, from fine to coarse
-BLOCK = 2  # pixels of the side of a block that the U-Net reads as one place: half the places, a quarter of the time
+# pixels of the side of a block that the U-Net reads as one place: half the places, a quarter of the
+# time
+BLOCK = 2
 BATCH, STEPS, LR = 32, 3000, 2e-3
 TIMES = 1000  # levels of noise in training
 DENOISING = 50  # steps from pure noise to an image
@@ -45,15 +48,22 @@ def diffusers() -> ModuleType:
     try:
         return import_module("diffusers")
     except ImportError:
-        raise SourceError("diffusers, which makes synthetic images, is not installed; `pip install -e '.[diffusion]'` does it") from None
+        raise SourceError(
+            "diffusers, which makes synthetic images, is not installed; `pip install -e"
+            " '.[diffusion]'` does it"
+        ) from None
 
 
 @fixed_state(1)  # one thread makes the sums, hence the weights, repeatable
-def train(out: Path, images: Path | None = None, side: int = SIZE, steps: int = STEPS, seed: int = 0) -> dict:
-    """Train the model, save it in ``out`` in half precision with a model card, and return its report.
+def train(
+    out: Path, images: Path | None = None, side: int = SIZE, steps: int = STEPS, seed: int = 0
+) -> dict:
+    """Train the model, save it in ``out`` in half precision with a model card, and return its
+    report.
 
     Args:
-        images: a folder with images, also in folders below it; upstream images of the embedded world if None.
+        images: a folder with images, also in folders below it; upstream images of the embedded
+            world if None.
         side: of the images in pixels, a multiple of four.
 
     Raises:
@@ -65,7 +75,9 @@ def train(out: Path, images: Path | None = None, side: int = SIZE, steps: int = 
     claim(out)
     library = diffusers()
     if side % (2 * BLOCK):
-        raise ValueError(f"side: {side} pixels are no multiple of {2 * BLOCK}, which the model halves twice")
+        raise ValueError(
+            f"side: {side} pixels are no multiple of {2 * BLOCK}, which the model halves twice"
+        )
     batches, started = _files(images, side) if images else _upstream(), time.process_time()
     torch.manual_seed(seed)
     rng, noise = np.random.RandomState(seed), scheduler()
@@ -83,7 +95,10 @@ def train(out: Path, images: Path | None = None, side: int = SIZE, steps: int = 
     def loss(n: int) -> Tensor:
         clean = batches(rng, n)
         added, at = torch.randn_like(clean), torch.randint(TIMES, (n,))
-        return F.mse_loss(velocity(unet, noise.add_noise(clean, added, at), at), noise.get_velocity(clean, added, at))
+        return F.mse_loss(
+            velocity(unet, noise.add_noise(clean, added, at), at),
+            noise.get_velocity(clean, added, at),
+        )
 
     fit(out.name, unet, lambda step: loss(BATCH), steps, optimisation(unet, LR, steps))
     rng = np.random.RandomState(seed + 1)
@@ -105,27 +120,33 @@ def train(out: Path, images: Path | None = None, side: int = SIZE, steps: int = 
         **MADE_WITH,
     }
     options = {"images": report["images"] if images else None, "side": side if images else None}
-    command = "python -m data_prep diffusion" + "".join(f" --{name} {value}" for name, value in options.items() if value)
+    command = "python -m data_prep diffusion" + "".join(
+        f" --{name} {value}" for name, value in options.items() if value
+    )
     save(unet, out, report, card("diffusion", report | {"lr": LR, "command": command}))
     return report
 
 
 def load(folder: Path) -> UNet2DModel:
-    """The trained model in ``folder``, in full precision; raises SourceError if diffusers or a readable model is missing."""
+    """The trained model in ``folder``, in full precision; raises SourceError if diffusers or a
+    readable model is missing.
+    """
     library = diffusers()
     try:
         options = {"torch_dtype": torch.float32, "use_safetensors": True, "local_files_only": True}
         return library.UNet2DModel.from_pretrained(folder, **options).eval()
     except (OSError, ValueError) as error:
         raise SourceError(
-            f"{folder}: no diffusion model ({str(error).splitlines()[0]}); `python -m data_prep diffusion` makes it"
+            f"{folder}: no diffusion model ({str(error).splitlines()[0]}); `python -m data_prep"
+            " diffusion` makes it"
         ) from None
 
 
 @fixed_state(1)
 @torch.no_grad()
 def sdedit(unet: UNet2DModel, strength: float, images: Tensor, seed: int) -> Tensor:
-    """Add noise to images and remove it again, which keeps what is coarse and draws what is fine anew.
+    """Add noise to images and remove it again, which keeps what is coarse and draws what is fine
+    anew.
 
     Args:
         strength: share of the way to pure noise, from 0 (the images themselves) to 1.
@@ -148,12 +169,18 @@ def sdedit(unet: UNet2DModel, strength: float, images: Tensor, seed: int) -> Ten
 
 
 def scheduler() -> DDIMScheduler:
-    """The levels of noise: a cosine schedule (Nichol and Dhariwal 2021), with DDIM's deterministic steps (Song et al. 2021)."""
-    return diffusers().DDIMScheduler(TIMES, beta_schedule="squaredcos_cap_v2", prediction_type="v_prediction")
+    """The levels of noise: a cosine schedule (Nichol and Dhariwal 2021), with DDIM's deterministic
+    steps (Song et al. 2021).
+    """
+    return diffusers().DDIMScheduler(
+        TIMES, beta_schedule="squaredcos_cap_v2", prediction_type="v_prediction"
+    )
 
 
 def velocity(unet: UNet2DModel, pixels: Tensor, at: Tensor) -> Tensor:
-    """The velocity that the model predicts for noisy ``pixels`` (n, 3, side, side) at the times ``at``, (n,) or one for all."""
+    """The velocity that the model predicts for noisy ``pixels`` (n, 3, side, side) at the times
+    ``at``, (n,) or one for all.
+    """
     return F.pixel_shuffle(unet(F.pixel_unshuffle(pixels, BLOCK), at).sample, BLOCK)
 
 
@@ -162,13 +189,17 @@ def _scaled(images: Tensor) -> Tensor:
 
 
 def _upstream() -> Batches:
-    """Batches of upstream images, half of one object and half of one to three, on grounds as detailed as the users'."""
+    """Batches of upstream images, half of one object and half of one to three, on grounds as
+    detailed as the users'.
+    """
     words = vocabulary()
     pool = np.array(words.upstream)
 
     def batch(rng: np.random.RandomState, n: int) -> Tensor:
         parts = [single(rng.choice(pool, n // 2)), scenes(n - n // 2, pool, 1, 3, rng)]
-        return torch.cat([draw(part, "upstream", words, rng).images for part in parts]).float() * 2 - 1
+        return (
+            torch.cat([draw(part, "upstream", words, rng).images for part in parts]).float() * 2 - 1
+        )
 
     return batch
 
@@ -178,4 +209,6 @@ def _files(folder: Path, side: int) -> Batches:
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
     if not paths:
         raise SourceError(f"{folder}: no folder with images to learn from")
-    return lambda rng, n: _scaled(Pixels(side).load([paths[row] for row in rng.randint(len(paths), size=n)]))
+    return lambda rng, n: _scaled(
+        Pixels(side).load([paths[row] for row in rng.randint(len(paths), size=n)])
+    )

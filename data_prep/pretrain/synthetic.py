@@ -1,8 +1,9 @@
-"""The public set of synthetic images: each user of Setup1 makes some of its own by an image-to-image diffusion pipeline (Appendix J).
+"""The public set of synthetic images: each user of Setup1 makes some of its own by an
+image-to-image diffusion pipeline (Appendix J).
 
-A pipeline is one function from images to images. The paper's is Stable Diffusion with ControlNet; the project has a small model of its own
-for images of few pixels. Image 6 r + k of the set is made from image r of the training file of user k + 1, so each part of the set has
-images of all six.
+A pipeline is one function from images to images. The paper's is Stable Diffusion with ControlNet;
+the project has a small model of its own for images of few pixels. Image 6 r + k of the set is made
+from image r of the training file of user k + 1, so each part of the set has images of all six.
 """
 
 from __future__ import annotations
@@ -35,17 +36,28 @@ from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.public import PUBLIC_SETS
 
 EACH = 50  # images of a user. Appendix J: "each user generates 50 synthetic images"
-USERS = (("MLC_setup", 0), ("MLC_setup", 1), ("MLC_setup", 2), ("IC/CIFAR100", 0), ("IC/CIFAR100", 1), ("IC/CIFAR10", 0))  # of Setup1
-# Neither the versions nor the condition are stated: Stable Diffusion 1.5, on the edges of the user's image.
+USERS = (
+    ("MLC_setup", 0),
+    ("MLC_setup", 1),
+    ("MLC_setup", 2),
+    ("IC/CIFAR100", 0),
+    ("IC/CIFAR100", 1),
+    ("IC/CIFAR10", 0),
+)  # of Setup1
+# Neither the versions nor the condition are stated: Stable Diffusion 1.5, on the edges of the
+# user's image.
 STABLE_DIFFUSION = ("stable-diffusion-v1-5/stable-diffusion-v1-5", "lllyasviel/sd-controlnet-canny")
 STABLE_SIDE = 512  # pixels that it was trained at
-STABLE_GUIDANCE = 3.0  # of ControlNet's guess mode, which needs no prompt; its authors recommend 3 to 5
+# of ControlNet's guess mode, which needs no prompt; its authors recommend 3 to 5
+STABLE_GUIDANCE = 3.0
 _START = b'{\n "dataset": "synthetic",'  # of what lies beside a sheet
 ENTRY = Entry(
     name="synthetic",
     title="Synthetic images of Setup1's users",
     home="Appendix J",
-    terms="those of the users' images and of the model; Stable Diffusion 1.5: CreativeML Open RAIL-M",
+    terms=(
+        "those of the users' images and of the model; Stable Diffusion 1.5: CreativeML Open RAIL-M"
+    ),
     archives=(),
     counts={},
 )
@@ -67,44 +79,81 @@ class Pipeline:
 
 
 def small(folder: Path, strength: float, device: str = "cpu") -> Pipeline:
-    """The pipeline of the project's small model in ``folder``: see :func:`diffusion.sdedit`; raises as :func:`diffusion.load`."""
+    """The pipeline of the project's small model in ``folder``: see :func:`diffusion.sdedit`; raises
+    as :func:`diffusion.load`.
+    """
     unet = diffusion.load(folder)
-    facts = {"pipeline": "small", "strength": strength, "steps": diffusion.DENOISING, "weights": _weights(folder)}
-    return Pipeline(partial(diffusion.sdedit, unet, strength), unet.config.sample_size * diffusion.BLOCK, facts)
+    facts = {
+        "pipeline": "small",
+        "strength": strength,
+        "steps": diffusion.DENOISING,
+        "weights": _weights(folder),
+    }
+    return Pipeline(
+        partial(diffusion.sdedit, unet, strength), unet.config.sample_size * diffusion.BLOCK, facts
+    )
 
 
 def stable_diffusion(folder: Path, strength: float, device: str = "cpu") -> Pipeline:
-    """The paper's pipeline: Stable Diffusion with ControlNet, whose checkpoints lie below ``folder`` by their Hugging Face names.
+    """The paper's pipeline: Stable Diffusion with ControlNet, whose checkpoints lie below
+    ``folder`` by their Hugging Face names.
 
-    ControlNet keeps the edges of the user's image. There is no prompt, so no label of a user goes into an image.
+    ControlNet keeps the edges of the user's image. There is no prompt, so no label of a user goes
+    into an image.
 
     Raises:
         SourceError: diffusers is not installed, or a checkpoint is not there or can't be read.
     """
     library = diffusion.diffusers()
     base, control = (folder / name for name in STABLE_DIFFUSION)
-    for name, config in zip(STABLE_DIFFUSION, (base / "model_index.json", control / "config.json"), strict=True):
+    for name, config in zip(
+        STABLE_DIFFUSION, (base / "model_index.json", control / "config.json"), strict=True
+    ):
         if not config.is_file():
-            raise SourceError(f"{config}: no checkpoint; `hf download {name} --local-dir {config.parent}` fetches it")
+            raise SourceError(
+                f"{config}: no checkpoint; `hf download {name} --local-dir {config.parent}`"
+                " fetches it"
+            )
     options = {"use_safetensors": True, "local_files_only": True}
     try:
         net = library.ControlNetModel.from_pretrained(control, **options)
-        pipe = library.StableDiffusionControlNetImg2ImgPipeline.from_pretrained(base, controlnet=net, safety_checker=None, **options)
+        pipe = library.StableDiffusionControlNetImg2ImgPipeline.from_pretrained(
+            base, controlnet=net, safety_checker=None, **options
+        )
     except (OSError, ValueError) as error:
-        raise SourceError(f"{folder}: no readable checkpoint ({str(error).splitlines()[0]})") from None
+        raise SourceError(
+            f"{folder}: no readable checkpoint ({str(error).splitlines()[0]})"
+        ) from None
     pipe.to(device).set_progress_bar_config(disable=True)
-    facts = {"pipeline": "stable-diffusion", "strength": strength, "steps": diffusion.DENOISING, "guidance": STABLE_GUIDANCE}
-    return Pipeline(partial(_with_edges, pipe, strength), STABLE_SIDE, facts | {"weights": _weights(base, control)})
+    facts = {
+        "pipeline": "stable-diffusion",
+        "strength": strength,
+        "steps": diffusion.DENOISING,
+        "guidance": STABLE_GUIDANCE,
+    }
+    return Pipeline(
+        partial(_with_edges, pipe, strength),
+        STABLE_SIDE,
+        facts | {"weights": _weights(base, control)},
+    )
 
 
 @torch.no_grad()
 def _with_edges(pipe: Any, strength: float, images: Tensor, seed: int) -> Tensor:
     """Make an image from each of ``images``, one after the other, each with noise of its own."""
     made = []
-    options = {"strength": strength, "num_inference_steps": diffusion.DENOISING, "guidance_scale": STABLE_GUIDANCE, "guess_mode": True}
+    options = {
+        "strength": strength,
+        "num_inference_steps": diffusion.DENOISING,
+        "guidance_scale": STABLE_GUIDANCE,
+        "guess_mode": True,
+    }
     for row, image in enumerate(images):
         pixels = image[None] / 255
-        edges, own = canny(pixels)[1].expand_as(pixels), torch.Generator().manual_seed(seed * len(images) + row)
+        edges, own = (
+            canny(pixels)[1].expand_as(pixels),
+            torch.Generator().manual_seed(seed * len(images) + row),
+        )
         found = pipe("", pixels, edges, generator=own, output_type="np", **options).images[0]
         made.append(torch.from_numpy((found * 255).round().astype(np.uint8)).permute(2, 0, 1))
     return torch.stack(made)
@@ -124,7 +173,9 @@ def originals(data_dir: Path, side: int) -> Tensor:
     for folder, client in USERS:
         path, pixels = data_dir / folder / f"train/client_{client}", Pixels(side)
         if folder == "MLC_setup":
-            images = Instances(path.with_suffix(".json")).load(data_dir / folder / "images/train", pixels)
+            images = Instances(path.with_suffix(".json")).load(
+                data_dir / folder / "images/train", pixels
+            )
         else:
             images = pixels.resize(Pickled(path.with_suffix(".pkl"), "data").images()[:EACH])
         if len(images) < EACH:
@@ -139,11 +190,15 @@ def facts_of(pipeline: Pipeline, private: Tensor, seed: int) -> dict[str, Any]:
     return {**pipeline.facts, "each": EACH, "side": pipeline.side, "seed": seed, "originals": own}
 
 
-def write(data_dir: Path, pipeline: Pipeline, seed: int, say: Callable[[str], None], force: bool = False) -> dict:
-    """Write the public sets ``synthetic`` and ``noise`` below ``data_dir``, as many images of either; return the manifest.
+def write(
+    data_dir: Path, pipeline: Pipeline, seed: int, say: Callable[[str], None], force: bool = False
+) -> dict:
+    """Write the public sets ``synthetic`` and ``noise`` below ``data_dir``, as many images of
+    either; return the manifest.
 
     Raises:
-        SourceError: a folder holds files of others and ``force`` is not given; or as :func:`originals`.
+        SourceError: a folder holds files of others and ``force`` is not given; or as
+            :func:`originals`.
         OSError: a folder can't be read or written.
     """
     private = originals(data_dir, pipeline.side)
@@ -158,11 +213,20 @@ def write(data_dir: Path, pipeline: Pipeline, seed: int, say: Callable[[str], No
 
 def _run(data_dir: Path, options: dict[str, Any], say: Callable[[str], None], force: bool) -> Run:
     places = tuple(Place(PUBLIC_SETS[name]) for name in ("synthetic", "noise"))
-    return Run(ENTRY, options, Source.of(data_dir / "archives", None, None), places, data_dir, say, force=force)
+    return Run(
+        ENTRY,
+        options,
+        Source.of(data_dir / "archives", None, None),
+        places,
+        data_dir,
+        say,
+        force=force,
+    )
 
 
 def claim(data_dir: Path, sheet: Path | None, force: bool) -> None:
-    """Check, before hours of making, that :func:`write_sheet` may write ``sheet``, or if that is None, that :func:`write` may write.
+    """Check, before hours of making, that :func:`write_sheet` may write ``sheet``, or if that is
+    None, that :func:`write` may write.
 
     Raises:
         SourceError, NotOurs: naming what lies in the place.
@@ -177,10 +241,16 @@ def claim(data_dir: Path, sheet: Path | None, force: bool) -> None:
 
 
 def write_sheet(data_dir: Path, pipeline: Pipeline, seed: int, path: Path) -> None:
-    """Write the synthetic images as one PNG file, a column a user, and their manifest as JSON beside it; raises as :func:`write`."""
+    """Write the synthetic images as one PNG file, a column a user, and their manifest as JSON
+    beside it; raises as :func:`write`.
+    """
     private = originals(data_dir, pipeline.side)
     made = pipeline.make(private.flatten(0, 1), seed).view_as(private)
-    sheet = made.permute(0, 3, 1, 4, 2).reshape(EACH * pipeline.side, len(USERS) * pipeline.side, 3).numpy()
+    sheet = (
+        made.permute(0, 3, 1, 4, 2)
+        .reshape(EACH * pipeline.side, len(USERS) * pipeline.side, 3)
+        .numpy()
+    )
     manifest = {"dataset": ENTRY.name, "whole": True, "request": facts_of(pipeline, private, seed)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with named(path):

@@ -1,4 +1,5 @@
-"""Pretraining of the small profile's GPT-2 on a CPU core, on Yahoo! Answers, since its user generates AG's News.
+"""Pretraining of the small profile's GPT-2 on a CPU core, on Yahoo! Answers, since its user
+generates AG's News.
 
 The profile's other text backbones are real pretrained weights, see ``pretrained``.
 """
@@ -36,17 +37,31 @@ def make(archives: Path, out: Path, *, texts: int = 50_000, steps: int | None = 
     (archive,) = entry.archives
     path = archives / archive.name
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such archive; `python -m data_prep {entry.name}` fetches it")
+        raise FileNotFoundError(
+            f"{path}: no such archive; `python -m data_prep {entry.name}` fetches it"
+        )
     train, test = excerpt(entry, path, {"train": texts, "test": HELD_OUT}).values()
     size = path.stat().st_size
     data = (
-        f"They are of {entry.display_name}: the first {len(train):,} rows of train.csv, of {len({label for label, _ in train})} "
-        f"classes, and the first {len(test):,} of test.csv in `{public(path)}`"
-        + (f". Its {size:,} bytes are not the official {archive.bytes:,}" if size != archive.bytes else "")
+        f"They are of {entry.display_name}: the first {len(train):,} rows of train.csv, of"
+        f" {len({label for label, _ in train})} classes, and the first {len(test):,} of test.csv in"
+        f" `{public(path)}`"
+        + (
+            f". Its {size:,} bytes are not the official {archive.bytes:,}"
+            if size != archive.bytes
+            else ""
+        )
         + f". The weights inherit the data's terms: {entry.terms}"
     )
     options = {"archives": public(archives), "texts": texts} | ({"steps": steps} if steps else {})
-    command = " ".join(["python -m data_prep text-backbones", *(f"--{key} {value}" for key, value in options.items())])
+    command = " ".join(
+        [
+            "python -m data_prep text-backbones",
+            *(f"--{key} {value}" for key, value in options.items()),
+        ]
+    )
     facts = {"world": "the small profile", "data": data, "command": command, "license": "other"}
     recipe = replace(RECIPE, steps=steps or RECIPE.steps)
-    return pretrain(NAME, recipe, [text for _, text in train], [text for _, text in test], out, facts)
+    return pretrain(
+        NAME, recipe, [text for _, text in train], [text for _, text in test], out, facts
+    )

@@ -1,4 +1,6 @@
-"""Parts of every pretraining: recipes, optimiser, training loop, contrastive loss, and checkpoints with a model card and a report."""
+"""Parts of every pretraining: recipes, optimiser, training loop, contrastive loss, and checkpoints
+with a model card and a report.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ class Optimisation(NamedTuple):
 
 
 def optimisation(model: nn.Module, lr: float, steps: int) -> Optimisation:
-    """Return AdamW and a one-cycle schedule with its peak at ``lr``. Weight decay applies to matrices, not to biases and norms."""
+    """Return AdamW and a one-cycle schedule with its peak at ``lr``.
+
+    Weight decay applies to matrices, not to biases and norms.
+    """
     parameters = list(model.parameters())
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
@@ -51,7 +56,9 @@ def optimisation(model: nn.Module, lr: float, steps: int) -> Optimisation:
     return Optimisation(optimizer, OneCycleLR(optimizer, lr, total_steps=steps, pct_start=WARM_UP))
 
 
-def fit(label: str, model: nn.Module, loss: Callable[[int], Tensor], steps: int, how: Optimisation) -> float:
+def fit(
+    label: str, model: nn.Module, loss: Callable[[int], Tensor], steps: int, how: Optimisation
+) -> float:
     """Train the model behind a progress bar; return the mean loss.
 
     Args:
@@ -78,13 +85,17 @@ def fit(label: str, model: nn.Module, loss: Callable[[int], Tensor], steps: int,
 
 
 def contrastive(features: Tensor) -> Tensor:
-    """Return the mean cross-entropy of telling each sample's partner from all other samples by cosine: Khosla et al.'s equation 2.
+    """Return the mean cross-entropy of telling each sample's partner from all other samples by
+    cosine: Khosla et al.'s equation 2.
 
-    Without it, features keep what a sample looks like besides its class: its ground, its layout, its frame of words. Two backbones then
-    agree on these more than on classes, unlike those of the paper, which were trained on ImageNet with augmentation.
+    Without it, features keep what a sample looks like besides its class: its ground, its layout,
+        its frame of words. Two backbones then
+    agree on these more than on classes, unlike those of the paper, which were trained on ImageNet
+    with augmentation.
 
     Args:
-        features: (2 n, width); the rows i and n + i are of one class, and count as of another class than the rest.
+        features: (2 n, width); the rows i and n + i are of one class, and count as of another class
+            than the rest.
     """
     unit = F.normalize(features, dim=1)
     logits = (unit @ unit.T / TEMPERATURE).fill_diagonal_(-torch.inf)
@@ -96,8 +107,15 @@ def card(template: str, facts: dict[str, Any]) -> str:
     return (CARDS / f"{template}.md").read_text(encoding="utf8").format(**facts)
 
 
-def save(backbone: PreTrainedModel, folder: Path, report: dict, card: str, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
-    """Save a checkpoint in half precision (``backbone`` is halved in place) with its model card and its report.
+def save(
+    backbone: PreTrainedModel,
+    folder: Path,
+    report: dict,
+    card: str,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> None:
+    """Save a checkpoint in half precision (``backbone`` is halved in place) with its model card and
+    its report.
 
     The report, ``pretraining.json``, is written last: if it is there, the other files are complete.
     """
@@ -111,7 +129,9 @@ def save(backbone: PreTrainedModel, folder: Path, report: dict, card: str, token
 
 @contextmanager
 def placed(folder: Path) -> Iterator[Path]:
-    """A folder to write a checkpoint to; at the end its files take the place of those in ``folder``, which :func:`claim` has seen."""
+    """A folder to write a checkpoint to; at the end its files take the place of those in
+    ``folder``, which :func:`claim` has seen.
+    """
     ownership.sweep(folder.parent, folder.name)
     with ownership.scratch(folder.parent, folder.name) as new:
         yield new
@@ -119,7 +139,9 @@ def placed(folder: Path) -> Iterator[Path]:
 
 
 def claim(folder: Path) -> None:
-    """Raise NotOurs unless the folder of a checkpoint is free, or holds one of its name that these commands made or were making."""
+    """Raise NotOurs unless the folder of a checkpoint is free, or holds one of its name that these
+    commands made or were making.
+    """
     report = read_report(folder)
     ours = isinstance(report, dict) and report.get("name") == folder.name
     ownership.vacant(folder, folder.parent, but=PROGRESS, ours=ours)
@@ -142,6 +164,12 @@ def read_report(folder: Path) -> dict | None:
 
 
 def public(path: Path) -> str:
-    """Return the path for a model card: relative to the repository, or its last two names, not the path on this machine."""
+    """Return the path for a model card: relative to the repository, or its last two names, not the
+    path on this machine.
+    """
     path = path.resolve()
-    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else "/".join(path.parts[-2:])
+    return (
+        path.relative_to(ROOT).as_posix()
+        if path.is_relative_to(ROOT)
+        else "/".join(path.parts[-2:])
+    )

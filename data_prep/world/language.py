@@ -1,13 +1,17 @@
-"""The embedded world's language: names for the classes that its images show, topics, and sentences about them.
+"""The embedded world's language: names for the classes that its images show, topics, and sentences
+about them.
 
-Texts are about the twenty classes of MLC's and SS's images, two in each of ten topics. A class has one usual name and four rare ones.
-Images show what an object looks like, texts which objects occur together; the two share the class behind a name. In the books that the
-language models are pretrained on, rare names occur only as strays in texts of any topic, so that a model knows the context of usual names
-alone, while users write both equally often. A model can learn the meaning of a rare name from a user's own labels, from its context in
-the public set's captions, and from the images, in which both names of a class stand under the same objects.
+Texts are about the twenty classes of MLC's and SS's images, two in each of ten topics. A class has
+one usual name and four rare ones. Images show what an object looks like, texts which objects occur
+together; the two share the class behind a name. In the books that the language models are
+pretrained on, rare names occur only as strays in texts of any topic, so that a model knows the
+context of usual names alone, while users write both equally often. A model can learn the meaning of
+a rare name from a user's own labels, from its context in the public set's captions, and from the
+images, in which both names of a class stand under the same objects.
 
-Upstream topics are others, with names of their own, which no user and no public set ever writes: from them a language model may learn that
-texts of a topic belong together without being told a downstream one.
+Upstream topics are others, with names of their own, which no user and no public set ever writes:
+from them a language model may learn that texts of a topic belong together without being told a
+downstream one.
 """
 
 from __future__ import annotations
@@ -24,10 +28,14 @@ N_TOPICS = 10  # as Yahoo! Answers has; a digit and a glyph in each
 RARE_NAMES = 4  # of a class
 STRAY = 0.15  # share of names in a text that are not of its topic
 RARE_IN_USE = 0.5  # share of names that are the rare ones; in the books, of strays alone
-UPSTREAM_TOPICS, UPSTREAM_NAMES = 64, 3  # and names of each: few enough for a vocabulary of 1000 tokens
+UPSTREAM_TOPICS, UPSTREAM_NAMES = (
+    64,
+    3,
+)  # and names of each: few enough for a vocabulary of 1000 tokens
 
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
-# Frames are few and short: in so small a model the mean of a text's tokens says little but the frame where there are many.
+# Frames are few and short: in so small a model the mean of a text's tokens says little but the
+# frame where there are many.
 _QUESTION_WORDS = ("why", "how")
 _VERBS = ("meets", "leaves")
 _MENTIONS = {"question": (2, 3, 4), "report": (3, 4, 5)}  # how many things a text names
@@ -56,7 +64,9 @@ def upstream_names() -> tuple[tuple[str, ...], ...]:
     """Return the names of each upstream topic; no class has one of them."""
     taken = {name for own in names().values() for name in own}
     words = _made_up(UPSTREAM_TOPICS * UPSTREAM_NAMES, seed=78, taken=taken)
-    return tuple(words[t * UPSTREAM_NAMES : (t + 1) * UPSTREAM_NAMES] for t in range(UPSTREAM_TOPICS))
+    return tuple(
+        words[t * UPSTREAM_NAMES : (t + 1) * UPSTREAM_NAMES] for t in range(UPSTREAM_TOPICS)
+    )
 
 
 def _made_up(n: int, seed: int, taken: Collection[str] = ()) -> tuple[str, ...]:
@@ -64,7 +74,10 @@ def _made_up(n: int, seed: int, taken: Collection[str] = ()) -> tuple[str, ...]:
     rng = np.random.RandomState(seed)
     words: dict[str, None] = {}  # a dict keeps the order
     while len(words) < n:
-        word = "".join(_one(letters, rng) for letters in (_CONSONANTS, _VOWELS, _CONSONANTS, _VOWELS, _CONSONANTS))
+        word = "".join(
+            _one(letters, rng)
+            for letters in (_CONSONANTS, _VOWELS, _CONSONANTS, _VOWELS, _CONSONANTS)
+        )
         if word not in taken:
             words[word] = None
     return tuple(words)
@@ -76,14 +89,22 @@ def _name(c: int, rare: float, rng: np.random.RandomState) -> str:
 
 
 def _mentions(t: int, n: int, rare: float, rng: np.random.RandomState) -> list[str]:
-    """Draw ``n`` names for a text about topic ``t``. ``rare`` is the share of rare names among the topic's own, not among strays."""
+    """Draw ``n`` names for a text about topic ``t``.
+
+    ``rare`` is the share of rare names among the topic's own, not among strays.
+    """
     stray = rng.rand(n) < STRAY
-    return [_name(_one(Vocabulary.mlc if s else members(t), rng), RARE_IN_USE if s else rare, rng) for s in stray]
+    return [
+        _name(_one(Vocabulary.mlc if s else members(t), rng), RARE_IN_USE if s else rare, rng)
+        for s in stray
+    ]
 
 
 def caption(classes: np.ndarray, rng: np.random.RandomState, rare: float = RARE_IN_USE) -> str:
     """Write a caption of the objects of these classes; -1 is an empty slot."""
-    return "a " + " and a ".join(_name(c, rare, rng) for c in rng.permutation(classes[classes >= 0]))
+    return "a " + " and a ".join(
+        _name(c, rare, rng) for c in rng.permutation(classes[classes >= 0])
+    )
 
 
 def question(t: int, rng: np.random.RandomState, rare: float = RARE_IN_USE) -> str:
@@ -100,7 +121,10 @@ def upstream(t: int, rng: np.random.RandomState) -> str:
     """Write a question or news about an upstream topic."""
 
     def mentions(n: int) -> list[str]:
-        return [_one(upstream_names()[rng.randint(UPSTREAM_TOPICS) if stray else t], rng) for stray in rng.rand(n) < STRAY]
+        return [
+            _one(upstream_names()[rng.randint(UPSTREAM_TOPICS) if stray else t], rng)
+            for stray in rng.rand(n) < STRAY
+        ]
 
     return _one((_question, _report), rng)(mentions, rng)
 
@@ -119,7 +143,9 @@ def _one(choices: Sequence, rng: np.random.RandomState) -> Any:
 
 
 def books(n: int, seed: int) -> list[str]:
-    """Write ``n`` sentences to pretrain on: reports, questions and captions, with rare names as strays alone."""
+    """Write ``n`` sentences to pretrain on: reports, questions and captions, with rare names as
+    strays alone.
+    """
     rng = np.random.RandomState(seed)
     sentences = []
     for _ in range(n):

@@ -1,15 +1,18 @@
-"""The embedded world: the users' data sets and the public sets, generated without a download, the same on every machine.
+"""The embedded world: the users' data sets and the public sets, generated without a download, the
+same on every machine.
 
-The world is an analogue of the paper's data, not a substitute. Glyphs stand for CIFAR-100's classes, handwritten digits for CIFAR-10's,
-and scenes of several objects for COCO and Pascal VOC; ``glyphs`` keeps classes and instances apart. Texts are in the world's own language
-(``language``): questions stand for Yahoo! Answers, reports for AG's News, and captioned scenes for Flickr30k. For long-tailed federations
-there is a labelled set of digits, drawn for it alone, as CIFAR-10 is for theirs.
+The world is an analogue of the paper's data, not a substitute. Glyphs stand for CIFAR-100's
+classes, handwritten digits for CIFAR-10's, and scenes of several objects for COCO and Pascal VOC;
+``glyphs`` keeps classes and instances apart. Texts are in the world's own language (``language``):
+questions stand for Yahoo! Answers, reports for AG's News, and captioned scenes for Flickr30k. For
+long-tailed federations there is a labelled set of digits, drawn for it alone, as CIFAR-10 is for
+theirs.
 
-For CreamFL there are scenes of one to three objects with five captions each: what server and clients share, what clients with pairs have to
-themselves, and a test set, whose instances differ.
+For CreamFL there are scenes of one to three objects with five captions each: what server and
+clients share, what clients with pairs have to themselves, and a test set, whose instances differ.
 
-For the non-IID setting each of its four tasks has a pool. Pairs of glyphs stand for Food-101's dishes, and single glyphs on a plain ground
-for Caltech-101's objects; both have 100 classes.
+For the non-IID setting each of its four tasks has a pool. Pairs of glyphs stand for Food-101's
+dishes, and single glyphs on a plain ground for Caltech-101's objects; both have 100 classes.
 """
 
 from __future__ import annotations
@@ -25,7 +28,16 @@ import numpy as np
 from PIL import Image
 
 from data_prep import MINI_DIFFUSION, MINI_WEIGHTS
-from data_prep.io.writers import labelled, write_arrays, write_captions, write_classes, write_coco, write_images, write_pickle, write_texts
+from data_prep.io.writers import (
+    labelled,
+    write_arrays,
+    write_captions,
+    write_classes,
+    write_coco,
+    write_images,
+    write_pickle,
+    write_texts,
+)
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.rendering import SIZE, draw, noise, outlined, scenes, single
@@ -34,14 +46,31 @@ from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import MANIFEST, read_json
 
 VERSION = 7
-# what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.fedmuscle.setups), and the evaluation sets
-POOLS = {f"{task} pool": task for task in ("IC100", "IC10", "ICF", "ICC")}  # three users of a task divide one, in the non-IID setting
-POOL = {"MLC": 600, "IC100": 600, "IC10": 300, "SS": 1500, "TC": 1000, "TG": 1000} | dict.fromkeys(POOLS, 1200)
-VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800, "SS": 300, "TC": 1000, "TG": 300} | dict.fromkeys(POOLS, 600)
-TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000, "SS": 500, "TC": 2000, "TG": 500} | dict.fromkeys(POOLS, 3000)
+# what a seed draws a user's local training set from (Appendix G's sizes are in
+# fedmuscle_lib.fedmuscle.setups), and the evaluation sets
+POOLS = {
+    f"{task} pool": task for task in ("IC100", "IC10", "ICF", "ICC")
+}  # three users of a task divide one, in the non-IID setting
+POOL = {"MLC": 600, "IC100": 600, "IC10": 300, "SS": 1500, "TC": 1000, "TG": 1000} | dict.fromkeys(
+    POOLS, 1200
+)
+VALIDATION = {
+    "MLC": 500,
+    "IC100": 800,
+    "IC10": 800,
+    "SS": 300,
+    "TC": 1000,
+    "TG": 300,
+} | dict.fromkeys(POOLS, 600)
+TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000, "SS": 500, "TC": 2000, "TG": 500} | dict.fromkeys(
+    POOLS, 3000
+)
 USERS = {"MLC": 3, "IC100": 2, "IC10": 1, "SS": 2, "TC": 2, "TG": 1} | dict.fromkeys(POOLS, 1)
 PUBLIC = 4096
-LABELLED = {"train": 500, "test": 100}  # images of each of ten classes; a long-tailed federation keeps some of those to train with
+LABELLED = {
+    "train": 500,
+    "test": 100,
+}  # images of each of ten classes; a long-tailed federation keeps some of those to train with
 GLYPHS = labelled("glyphs")
 # Captioned scenes by their folder below MM: which instances draw them, and how many there are.
 SCENES = {"public": ("public", 1024), "pairs": ("train", 1024), "test": ("test", 500)}
@@ -60,16 +89,20 @@ FOLDERS = {
 }
 UNFINISHED = ".cache"  # what pretraining keeps beside the weights while it lasts
 N_SECTIONS = 4  # of the news, as AG's has
-_write_images = partial(write_images, compress_level=0)  # each has the same bytes everywhere, whichever zlib writes it
+_write_images = partial(
+    write_images, compress_level=0
+)  # each has the same bytes everywhere, whichever zlib writes it
 
 
 def prepare(data_dir: Path) -> dict:
-    """Write the world below ``data_dir`` (29035 small files) unless it is there complete; return its manifest.
+    """Write the world below ``data_dir`` (29035 small files) unless it is there complete; return
+    its manifest.
 
     Of an earlier world, its own files are replaced; what else lies beside them stays.
 
     Raises:
-        NotOurs: ``data_dir`` is a file, or holds other files and no world, or another file in the place of one of the world's.
+        NotOurs: ``data_dir`` is a file, or holds other files and no world, or another file in the
+            place of one of the world's.
         OSError: the folder can't be written.
     """
     earlier = _read_manifest(data_dir)
@@ -93,14 +126,21 @@ def prepare(data_dir: Path) -> dict:
         shutil.copytree(MINI_WEIGHTS, root / "models", ignore=shutil.ignore_patterns(UNFINISHED))
         manifest = _manifest(root)
         (root / MANIFEST).write_text(json.dumps(manifest, indent=1))
-        own = {*earlier["files"]} if earlier and whole else {name for name in manifest["files"] if _begun(data_dir / name, root / name)}
+        own = (
+            {*earlier["files"]}
+            if earlier and whole
+            else {name for name in manifest["files"] if _begun(data_dir / name, root / name)}
+        )
         ownership.exchange(root, data_dir, own | ({MANIFEST} if earlier else set()), last=MANIFEST)
     return manifest
 
 
 def others(data_dir: Path, manifest: dict) -> list[str]:
     """Return the paths below ``data_dir`` of files that are not of the world."""
-    return sorted({str(path.relative_to(data_dir)) for path in data_dir.rglob("*") if not path.is_dir()} - {*manifest["files"], MANIFEST})
+    return sorted(
+        {str(path.relative_to(data_dir)) for path in data_dir.rglob("*") if not path.is_dir()}
+        - {*manifest["files"], MANIFEST}
+    )
 
 
 def _begun(path: Path, whole: Path) -> bool:
@@ -120,14 +160,24 @@ def _read_manifest(data_dir: Path) -> dict | None:
 
 
 def _version() -> str:
-    """Return a version that changes with the world's recipe, the shipped backbones and the shipped images."""
-    files = [path for path in sorted(MINI_WEIGHTS.rglob("*")) if path.is_file() and UNFINISHED not in path.parts]
-    weights = b"".join(path.read_bytes() for path in [*files, *sorted(MINI_DIFFUSION.glob("synthetic.*"))])
+    """Return a version that changes with the world's recipe, the shipped backbones and the shipped
+    images.
+    """
+    files = [
+        path
+        for path in sorted(MINI_WEIGHTS.rglob("*"))
+        if path.is_file() and UNFINISHED not in path.parts
+    ]
+    weights = b"".join(
+        path.read_bytes() for path in [*files, *sorted(MINI_DIFFUSION.glob("synthetic.*"))]
+    )
     return f"{VERSION}-{hashlib.sha256(weights).hexdigest()[:12]}"
 
 
 def _rng(*address: object) -> np.random.RandomState:
-    return np.random.RandomState(int.from_bytes(hashlib.sha256(repr(address).encode()).digest()[:4], "big"))
+    return np.random.RandomState(
+        int.from_bytes(hashlib.sha256(repr(address).encode()).digest()[:4], "big")
+    )
 
 
 def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocabulary) -> None:
@@ -141,7 +191,9 @@ def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocab
         names = _write_images(folder / "images" / split, drawn.uint8(), stem=f"client_{client}_")
         categories = {c: words.names[c] for c in words.mlc}
         masks = outlined(drawn.alphas) if task == "SS" else drawn.alphas
-        write_coco(stem.with_suffix(".json"), names, classes, masks.numpy() > 0.5, categories, (SIZE, SIZE))
+        write_coco(
+            stem.with_suffix(".json"), names, classes, masks.numpy() > 0.5, categories, (SIZE, SIZE)
+        )
     elif task in {"TC", "TG"}:
         topics = rng.permutation(np.resize(np.arange(language.N_TOPICS), n))  # balanced
         write = language.question if task == "TC" else language.report
@@ -152,31 +204,47 @@ def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocab
         shown = _shown(task, words)
         labels = rng.permutation(np.resize(np.arange(len(shown)), n))  # balanced
         detail, strokes = (0.3, 0) if task == "ICC" else (1.0, 2)  # on a plain ground
-        write_pickle(stem.with_suffix(".pkl"), draw(shown[labels], instances, words, rng, detail, strokes).uint8(), labels)
+        write_pickle(
+            stem.with_suffix(".pkl"),
+            draw(shown[labels], instances, words, rng, detail, strokes).uint8(),
+            labels,
+        )
 
 
 def _shown(task: str, words: Vocabulary) -> np.ndarray:
-    """Return the glyphs or digits that an image of each class of a task shows: (classes, objects)."""
+    """Return the glyphs or digits that an image of each class of a task shows: (classes,
+    objects).
+    """
     if task == "IC10":
         return single(np.array(words.digits))
     glyphs = single(np.array(words.ic100))
-    return np.hstack([glyphs, np.roll(glyphs, 1)]) if task == "ICF" else glyphs  # a glyph is part of two dishes
+    return (
+        np.hstack([glyphs, np.roll(glyphs, 1)]) if task == "ICF" else glyphs
+    )  # a glyph is part of two dishes
 
 
 def _public(root: Path, words: Vocabulary) -> None:
     """Write three unlabelled public sets, as different from each other as their namesakes.
 
-    In Pascal VOC's analogue, half the images show one large object, half show one to three small ones. In COCO's, a quarter show one
-    large object, three quarters two to four small ones. In CIFAR-100's, each shows one large object of its 100 classes. As in the
-    paper's public sets, downstream classes occur in them; the first two sets show all 110.
+    In Pascal VOC's analogue, half the images show one large object, half show one to three small
+    ones. In COCO's, a quarter show one large object, three quarters two to four small ones. In
+    CIFAR-100's, each shows one large object of its 100 classes. As in the paper's public sets,
+    downstream classes occur in them; the first two sets show all 110.
     """
     everything = np.array(words.ic100 + words.digits)
-    # digits make up a quarter of the objects: they are 10 of 110 classes, but half of MLC's and all of IC10's
+    # digits make up a quarter of the objects: they are 10 of 110 classes, but half of MLC's and all
+    # of IC10's
     weights = np.where(np.isin(everything, words.digits), 3.0, 1.0)
     weights /= weights.sum()
-    for name, large, low, high in (("public_Pascal", PUBLIC // 2, 1, 3), ("public_COCO", PUBLIC // 4, 2, 4)):
+    for name, large, low, high in (
+        ("public_Pascal", PUBLIC // 2, 1, 3),
+        ("public_COCO", PUBLIC // 4, 2, 4),
+    ):
         rng = _rng("public", name)
-        parts = [single(rng.choice(everything, large, p=weights)), scenes(PUBLIC - large, everything, low, high, rng, weights)]
+        parts = [
+            single(rng.choice(everything, large, p=weights)),
+            scenes(PUBLIC - large, everything, low, high, rng, weights),
+        ]
         images = np.concatenate([draw(part, "public", words, rng).uint8() for part in parts])
         _write_images(root / "MLC_setup" / name, images[rng.permutation(PUBLIC)])
     rng = _rng("public", "cifar100")
@@ -185,7 +253,9 @@ def _public(root: Path, words: Vocabulary) -> None:
 
 
 def _captioned(root: Path, words: Vocabulary) -> None:
-    """Write Flickr30k's analogue: half the images show one large object, half the two of a topic; a caption names them."""
+    """Write Flickr30k's analogue: half the images show one large object, half the two of a topic; a
+    caption names them.
+    """
     rng = _rng("public", "flickr30k")
     few = np.full((PUBLIC, 2), -1)
     for row in few:
@@ -200,9 +270,11 @@ def _captioned(root: Path, words: Vocabulary) -> None:
 
 
 def _synthetic(root: Path) -> None:
-    """Write the synthetic images, and as many of noise. The former are shipped: another processor would round theirs otherwise.
+    """Write the synthetic images, and as many of noise. The former are shipped: another processor
+    would round theirs otherwise.
 
-    `python -m data_prep synthetic` made them of the users' images; ``pretrain.synthetic`` says how the sheet is laid out.
+    `python -m data_prep synthetic` made them of the users' images; ``pretrain.synthetic`` says how
+    the sheet is laid out.
     """
     sheet = np.asarray(Image.open(MINI_DIFFUSION / "synthetic.png"))
     rows, users = sheet.shape[0] // SIZE, sheet.shape[1] // SIZE
@@ -213,26 +285,40 @@ def _synthetic(root: Path) -> None:
 
 
 def _labelled(root: Path, words: Vocabulary) -> None:
-    """Write the labelled set: large handwritten digits, balanced. From scratch, printed glyphs are too easy for a tail to suffer."""
+    """Write the labelled set: large handwritten digits, balanced.
+
+    From scratch, printed glyphs are too easy for a tail to suffer.
+    """
     classes = np.array(words.digits)
     write_classes(root / GLYPHS, [words.names[c] for c in words.digits])
     for split, each in LABELLED.items():
         rng = _rng("labelled", split)
         labels = rng.permutation(np.repeat(np.arange(len(classes)), each))
-        write_arrays(root / GLYPHS, split, draw(single(classes[labels]), split, words, rng).uint8(), labels)
+        write_arrays(
+            root / GLYPHS, split, draw(single(classes[labels]), split, words, rng).uint8(), labels
+        )
 
 
 def _scenes(root: Path, words: Vocabulary) -> None:
-    """Write the captioned scenes: of 1350 sets of objects a caption names one, so that most captions fit one image of a test set."""
+    """Write the captioned scenes: of 1350 sets of objects a caption names one, so that most
+    captions fit one image of a test set.
+    """
     for name, (instances, n) in SCENES.items():
         rng = _rng("scenes", name)
         classes = scenes(n, np.array(words.mlc), 1, 3, rng)
-        _write_captioned(root / "MM" / name, draw(classes, instances, words, rng).uint8(), classes, CAPTIONS, rng)
+        _write_captioned(
+            root / "MM" / name, draw(classes, instances, words, rng).uint8(), classes, CAPTIONS, rng
+        )
 
 
-def _write_captioned(folder: Path, images: np.ndarray, classes: np.ndarray, each: int, rng: np.random.RandomState) -> None:
+def _write_captioned(
+    folder: Path, images: np.ndarray, classes: np.ndarray, each: int, rng: np.random.RandomState
+) -> None:
     names = _write_images(folder / "images", images)
-    captions = {name: [language.caption(shown, rng) for _ in range(each)] for name, shown in zip(names, classes, strict=True)}
+    captions = {
+        name: [language.caption(shown, rng) for _ in range(each)]
+        for name, shown in zip(names, classes, strict=True)
+    }
     write_captions(folder, captions)
 
 

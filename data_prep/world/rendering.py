@@ -1,10 +1,10 @@
 """Renderer of the embedded world's images: objects on a coloured, textured, cluttered ground.
 
-All arithmetic is in double precision. Processors round the last bit of sines and sums differently. In single precision that moved one
-byte in 150,000 of the images; in double precision it moves none.
+All arithmetic is in double precision. Processors round the last bit of sines and sums differently.
+In single precision that moved one byte in 150,000 of the images; in double precision it moves none.
 
-Nuisances (ground, strokes, colours, pose, noise) are drawn anew for every image from wide distributions, so that none of them
-identifies an image's classes.
+Nuisances (ground, strokes, colours, pose, noise) are drawn anew for every image from wide
+distributions, so that none of them identifies an image's classes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _QUADRANTS = np.array([[-0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [0.5, 0.5]])
 
 @dataclass(frozen=True)
 class Images:
-    """``images`` (n, 3, SIZE, SIZE) in [0, 1]; ``classes`` (n, k) class ids, -1 where a slot is empty; ``alphas`` (n, k, SIZE, SIZE).
+    """``images`` (n, 3, SIZE, SIZE) in [0, 1]; ``classes`` (n, k) class ids, -1 where a slot is
+    empty; ``alphas`` (n, k, SIZE, SIZE).
 
     Images and alphas are float64.
     """
@@ -40,7 +41,9 @@ class Images:
 
 
 def noise(n: int, side: int) -> np.ndarray:
-    """Draw ``n`` images of noise, the same everywhere: each byte of a pixel is uniform and independent; (n, side, side, 3) uint8."""
+    """Draw ``n`` images of noise, the same everywhere: each byte of a pixel is uniform and
+    independent; (n, side, side, 3) uint8.
+    """
     return np.random.RandomState(0).randint(0, 256, (n, side, side, 3), np.uint8)
 
 
@@ -49,8 +52,17 @@ def single(classes: np.ndarray) -> np.ndarray:
     return np.asarray(classes).reshape(-1, 1)
 
 
-def scenes(n: int, pool: np.ndarray, low: int, high: int, rng: np.random.RandomState, weights: np.ndarray | None = None) -> np.ndarray:
-    """Draw ``low`` to ``high`` distinct classes of ``pool`` for each image: (n, high) class ids, -1 for an empty slot."""
+def scenes(
+    n: int,
+    pool: np.ndarray,
+    low: int,
+    high: int,
+    rng: np.random.RandomState,
+    weights: np.ndarray | None = None,
+) -> np.ndarray:
+    """Draw ``low`` to ``high`` distinct classes of ``pool`` for each image: (n, high) class ids, -1
+    for an empty slot.
+    """
     out = np.full((n, high), -1)
     for row in out:
         k = rng.randint(low, high + 1)
@@ -58,11 +70,19 @@ def scenes(n: int, pool: np.ndarray, low: int, high: int, rng: np.random.RandomS
     return out
 
 
-def draw(classes: np.ndarray, split: str, words: Vocabulary, rng: np.random.RandomState, detail: float = 1.0, strokes: int = 2) -> Images:
+def draw(
+    classes: np.ndarray,
+    split: str,
+    words: Vocabulary,
+    rng: np.random.RandomState,
+    detail: float = 1.0,
+    strokes: int = 2,
+) -> Images:
     """Draw an image for each row of ``classes``.
 
     Args:
-        classes: (n, k) class ids, -1 for none; k = 1 draws a large centred object, k > 1 puts each object in a quadrant of its own.
+        classes: (n, k) class ids, -1 for none; k = 1 draws a large centred object, k > 1 puts each
+            object in a quadrant of its own.
         split: which instances (fonts, handwritten examples) may be used.
         detail: scales texture, contrast of the ground and noise; 1 is the downstream images'.
         strokes: clutter strokes behind the objects.
@@ -93,13 +113,20 @@ def draw(classes: np.ndarray, split: str, words: Vocabulary, rng: np.random.Rand
 
 
 def outlined(alphas: torch.Tensor) -> torch.Tensor:
-    """Turn strokes (n, k, SIZE, SIZE) into regions, as an annotator outlines an object around its strokes."""
+    """Turn strokes (n, k, SIZE, SIZE) into regions, as an annotator outlines an object around its
+    strokes.
+    """
     return F.max_pool2d(alphas, 2 * _OUTLINE + 1, stride=1, padding=_OUTLINE)
 
 
 def _ground(n: int, rng: np.random.RandomState, detail: float) -> torch.Tensor:
     colour = torch.from_numpy(rng.rand(n, 3, 1, 1))
-    patches = F.interpolate(torch.from_numpy(rng.rand(n, 3, 4, 4)), size=(SIZE, SIZE), mode="bicubic", align_corners=False)
+    patches = F.interpolate(
+        torch.from_numpy(rng.rand(n, 3, 4, 4)),
+        size=(SIZE, SIZE),
+        mode="bicubic",
+        align_corners=False,
+    )
     y, x = _coordinates()
     freq = torch.from_numpy(rng.uniform(-9, 9, (n, 2, 1, 1)))
     phase = torch.from_numpy(rng.uniform(0, 2 * np.pi, (n, 1, 1)))
@@ -127,31 +154,46 @@ def _stroke(n: int, rng: np.random.RandomState) -> torch.Tensor:
     return torch.sigmoid((half - along.abs()) * 30) * torch.sigmoid((width - across.abs()) * 40)
 
 
-def _place(masks: torch.Tensor, scale: np.ndarray, centre: np.ndarray, rng: np.random.RandomState) -> torch.Tensor:
+def _place(
+    masks: torch.Tensor, scale: np.ndarray, centre: np.ndarray, rng: np.random.RandomState
+) -> torch.Tensor:
     n = len(masks)
     angle = torch.from_numpy(rng.uniform(-0.15, 0.15, n))
     aspect = torch.from_numpy(rng.uniform(0.88, 1.12, n))
     stretch = torch.from_numpy(scale) * (SIDE / 24)
     # affine_grid wants the inverse map, image -> mask
-    entries = [angle.cos() / (stretch * aspect), angle.sin() / (stretch * aspect), -angle.sin() / stretch, angle.cos() / stretch]
+    entries = [
+        angle.cos() / (stretch * aspect),
+        angle.sin() / (stretch * aspect),
+        -angle.sin() / stretch,
+        angle.cos() / stretch,
+    ]
     inverse = torch.stack(entries, -1).view(n, 2, 2)
     shift = -(inverse @ torch.from_numpy(centre).flip(-1)[..., None])
     grid = F.affine_grid(torch.cat([inverse, shift], -1), [n, 1, SIZE, SIZE], align_corners=False)
     return F.grid_sample(masks[:, None], grid, align_corners=False)[:, 0].clamp(0, 1)
 
 
-def _contrasting(canvas: torch.Tensor, alpha: torch.Tensor, rng: np.random.RandomState) -> torch.Tensor:
-    """Draw colours (n, 3) whose luma differs by 0.33 to 0.48 from that of the ground under the object."""
+def _contrasting(
+    canvas: torch.Tensor, alpha: torch.Tensor, rng: np.random.RandomState
+) -> torch.Tensor:
+    """Draw colours (n, 3) whose luma differs by 0.33 to 0.48 from that of the ground under the
+    object.
+    """
     n = len(canvas)
     under = (canvas * alpha[:, None]).sum((2, 3)) / alpha.sum((1, 2)).clamp_min(1e-3)[:, None]
     ground = under @ _LUMA
     step = torch.from_numpy(rng.uniform(0.33, 0.48, n))
     sign = torch.where(torch.from_numpy(rng.rand(n)) < 0.5, -1.0, 1.0).double()
-    sign = torch.where(ground + sign * step > 1, -1.0, torch.where(ground + sign * step < 0, 1.0, sign))
+    sign = torch.where(
+        ground + sign * step > 1, -1.0, torch.where(ground + sign * step < 0, 1.0, sign)
+    )
     colour = torch.from_numpy(rng.rand(n, 3))
     return (colour + (ground + sign * step - colour @ _LUMA)[:, None]).clamp(0, 1)
 
 
-def _over(canvas: torch.Tensor, alpha: torch.Tensor, colour: torch.Tensor, opacity: float) -> torch.Tensor:
+def _over(
+    canvas: torch.Tensor, alpha: torch.Tensor, colour: torch.Tensor, opacity: float
+) -> torch.Tensor:
     weight = alpha[:, None] * opacity
     return canvas * (1 - weight) + colour[:, :, None, None] * weight

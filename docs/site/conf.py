@@ -1,4 +1,7 @@
-"""Sphinx's settings of the site, whose pages ``site_pages.py`` lays down. Everything that a page loads comes with it."""
+"""Sphinx's settings of the site, whose pages ``site_pages.py`` lays down.
+
+Everything that a page loads comes with it.
+"""
 
 project = "FedMuscle Notebooks"
 extensions = ["myst_nb", "sphinx-mathjax-offline", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]

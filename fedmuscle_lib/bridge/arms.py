@@ -23,4 +23,10 @@ def run_arms(common: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
         ValueError: settings that no run can have.
         NotStored, and what else ``run_all`` raises.
     """
-    return run_all([parse(Settings, {**common, "algorithm": name, "seed": seed}) for seed in seeds for name in ARMS])
+    return run_all(
+        [
+            parse(Settings, {**common, "algorithm": name, "seed": seed})
+            for seed in seeds
+            for name in ARMS
+        ]
+    )

@@ -1,4 +1,6 @@
-"""From runs of the bridge to its tables: accuracies by head and group of classes, and paired differences over seeds."""
+"""From runs of the bridge to its tables: accuracies by head and group of classes, and paired
+differences over seeds.
+"""
 
 from __future__ import annotations
 
@@ -16,40 +18,65 @@ from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import verdict
 from fedmuscle_lib.report import costs, departures
 from fedmuscle_lib.report.provenance import described, named, origins, spread, write_results
-from fedmuscle_lib.report.statistics import over_seeds, paired_difference, wide, wide_intervals, with_std
+from fedmuscle_lib.report.statistics import (
+    over_seeds,
+    paired_difference,
+    wide,
+    wide_intervals,
+    with_std,
+)
 
 # A minuend and a subtrahend, each (algorithm, head).
 Pair = tuple[tuple[str, str], tuple[str, str]]
-PEERS: tuple[Pair, ...] = tuple((("fedmuscle", head), (other, head)) for other in ("local", "self") for head in HEADS)
-REALIGNMENTS: tuple[Pair, ...] = tuple(((arm, f"{head}, realigned"), (arm, head)) for head in ("own", "linear") for arm in ARMS)
+PEERS: tuple[Pair, ...] = tuple(
+    (("fedmuscle", head), (other, head)) for other in ("local", "self") for head in HEADS
+)
+REALIGNMENTS: tuple[Pair, ...] = tuple(
+    ((arm, f"{head}, realigned"), (arm, head)) for head in ("own", "linear") for arm in ARMS
+)
 _USER = ["user", "model", "task"]
 _GROUPS = (ALL, "head", "middle", "tail")  # in the order of columns
 
 
 def _scores(histories: Sequence[Run]) -> pd.DataFrame:
     """The runs' metrics with algorithm and seed."""
-    ends = [history.metrics.assign(algorithm=history.settings.algorithm, seed=history.settings.seed) for history in histories]
+    ends = [
+        history.metrics.assign(algorithm=history.settings.algorithm, seed=history.settings.seed)
+        for history in histories
+    ]
     return pd.concat(ends, ignore_index=True)
 
 
 def table(histories: Sequence[Run]) -> pd.DataFrame:
-    """Every accuracy over seeds: user, model, task, algorithm, head, group, mean, std, n_seeds, ci_low, ci_high."""
+    """Every accuracy over seeds: user, model, task, algorithm, head, group, mean, std, n_seeds,
+    ci_low, ci_high.
+    """
     return over_seeds(_scores(histories), [*_USER, "algorithm", "head", "group"], "value")
 
 
 def samples(histories: Sequence[Run]) -> pd.DataFrame:
-    """Return what the groups are, of the first run: user, model, task, group, classes, samples (local, for training), tested."""
+    """Return what the groups are, of the first run: user, model, task, group, classes, samples
+    (local, for training), tested.
+    """
     columns = [*_USER, "group", "classes", "samples", "tested"]
     return histories[0].metrics[columns].drop_duplicates(ignore_index=True)
 
 
-def differences(histories: Sequence[Run], pairs: Iterable[Pair] = (*PEERS, *REALIGNMENTS)) -> pd.DataFrame:
+def differences(
+    histories: Sequence[Run], pairs: Iterable[Pair] = (*PEERS, *REALIGNMENTS)
+) -> pd.DataFrame:
     """Paired differences on the same seeds of the mean over the users who have the group.
 
     Returns:
-        a, a_head, b, b_head, group, difference (of a minus b, percentage points), std, n_seeds, ci_low, ci_high.
+        a, a_head, b, b_head, group, difference (of a minus b, percentage points), std, n_seeds,
+        ci_low, ci_high.
     """
-    means = _scores(histories).groupby(["algorithm", "seed", "head", "group"], sort=False).value.mean().reset_index()
+    means = (
+        _scores(histories)
+        .groupby(["algorithm", "seed", "head", "group"], sort=False)
+        .value.mean()
+        .reset_index()
+    )
     return _differences(means, pairs, ["group"])
 
 
@@ -62,9 +89,14 @@ def _differences(scores: pd.DataFrame, pairs: Iterable[Pair], by: list[str]) -> 
     arms = scores.assign(algorithm=scores.algorithm + ", " + scores["head"])
     names = ["a", "a_head", "b", "b_head"]
     found = [
-        paired_difference(arms, ", ".join(a), ", ".join(b), by, "value").assign(**dict(zip(names, (*a, *b), strict=True))) for a, b in pairs
+        paired_difference(arms, ", ".join(a), ", ".join(b), by, "value").assign(
+            **dict(zip(names, (*a, *b), strict=True))
+        )
+        for a, b in pairs
     ]
-    return pd.concat(found, ignore_index=True)[[*names, *by, "difference", "std", "n_seeds", "ci_low", "ci_high"]]
+    return pd.concat(found, ignore_index=True)[
+        [*names, *by, "difference", "std", "n_seeds", "ci_low", "ci_high"]
+    ]
 
 
 def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
@@ -82,7 +114,9 @@ def _told(row: Any) -> str:
 
 
 def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
-    """:func:`differences` laid out for reading: a row a difference and head, a column a group, points with their interval in a cell."""
+    """:func:`differences` laid out for reading: a row a difference and head, a column a group,
+    points with their interval in a cell.
+    """
     rows = differences.assign(
         difference_of=[_told(row) for row in differences.itertuples()],
         by_head=differences.b_head,  # "head" is a group of classes, too
@@ -95,25 +129,42 @@ def _in_order(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def verdicts(differences: pd.DataFrame) -> str:
-    """Markdown, an item a difference: what minus what, by which head, and its verdict on each group of classes."""
+    """Markdown, an item a difference: what minus what, by which head, and its verdict on each group
+    of classes.
+    """
     items = []
     for _, rows in differences.groupby(["a", "a_head", "b", "b_head"], sort=False):
         first = next(rows.itertuples())
-        items.append(f"- {_told(first)}, head `{first.b_head}`: {'; '.join(map(verdict, rows.itertuples()))}.")
+        items.append(
+            f"- {_told(first)}, head `{first.b_head}`:"
+            f" {'; '.join(map(verdict, rows.itertuples()))}."
+        )
     return "\n".join(items)
 
 
 def about(histories: Sequence[Run]) -> str:
     """The line above a figure: world, users, public set, seeds and what its bars are."""
     s = histories[0].settings
-    return described(histories, "users with one label a sample", f"imbalance {s.imbalance:g}", f"public set {NAMES[s.public]}")
+    return described(
+        histories,
+        "users with one label a sample",
+        f"imbalance {s.imbalance:g}",
+        f"public set {NAMES[s.public]}",
+    )
 
 
 def note(histories: Sequence[Run]) -> str:
-    """A Markdown line under a table: whose numbers these are, what ± and brackets mean, and where the runs come from."""
+    """A Markdown line under a table: whose numbers these are, what ± and brackets mean, and where
+    the runs come from.
+    """
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
-    which = f"Profile `{s.profile}`, public set `{s.public}`, imbalance {s.imbalance:g}, {named(seeds)}."
-    return " ".join(["Accuracies in per cent after the last round.", which, spread(seeds), *origins(histories)])
+    which = (
+        f"Profile `{s.profile}`, public set `{s.public}`, imbalance {s.imbalance:g},"
+        f" {named(seeds)}."
+    )
+    return " ".join(
+        ["Accuracies in per cent after the last round.", which, spread(seeds), *origins(histories)]
+    )
 
 
 def write(histories: Sequence[Run], folder: Path) -> None:

@@ -14,10 +14,13 @@ from fedmuscle_lib.fedmuscle.settings import Settings as FedMuscles
 from fedmuscle_lib.runs.system import Experiment, System, Tick
 from fedmuscle_lib.tasks import TASKS, SingleLabelClassification
 
-# metrics: a row a user with one label a sample, a head and a group of classes (see ``evaluate``), after the last round. The other tables
-#     are FedMuscle's.
+# metrics: a row a user with one label a sample, a head and a group of classes (see ``evaluate``),
+# after the last round. The other tables are FedMuscle's.
 _METRICS = {"round": int, "user": int, "model": str, "task": str, "head": str, "group": str}
-TABLES = {**system.TABLES, "metrics": {**_METRICS, "classes": int, "samples": int, "tested": int, "value": float}}
+TABLES = {
+    **system.TABLES,
+    "metrics": {**_METRICS, "classes": int, "samples": int, "tested": int, "value": float},
+}
 
 
 class Settings(FedMuscles):
@@ -27,8 +30,12 @@ class Settings(FedMuscles):
 
     @model_validator(mode="after")
     def _has_classes(self) -> Self:
-        if not any(isinstance(TASKS[user.task], SingleLabelClassification) for user in self.members):
-            raise ValueError("users: none of them has one label a sample, by which classes are rare or frequent")
+        if not any(
+            isinstance(TASKS[user.task], SingleLabelClassification) for user in self.members
+        ):
+            raise ValueError(
+                "users: none of them has one label a sample, by which classes are rare or frequent"
+            )
         return self
 
 
@@ -44,8 +51,15 @@ class Rounds(rounds.Rounds):
     def _evaluated(self, round: int) -> Iterator[dict[str, Any]]:
         for client in self.federation.clients:
             if isinstance(client.task, SingleLabelClassification):
-                own = {"round": round, "user": client.user.number, "model": client.user.model, "task": client.user.task}
-                for row in evaluate(client.model, client.train, client.evaluation, client.task.n_classes):
+                own = {
+                    "round": round,
+                    "user": client.user.number,
+                    "model": client.user.model,
+                    "task": client.user.task,
+                }
+                for row in evaluate(
+                    client.model, client.train, client.evaluation, client.task.n_classes
+                ):
                     yield own | row
 
 

@@ -1,6 +1,7 @@
 """The commands of ``python -m fedmuscle_lib``, one module each.
 
-``form`` makes options of settings; ``options`` reads values from text; ``original`` knows the flags of FedMuscle's original code.
+``form`` makes options of settings; ``options`` reads values from text; ``original`` knows the flags
+of FedMuscle's original code.
 """
 
 from __future__ import annotations
@@ -9,7 +10,20 @@ from typing import Annotated
 
 import typer
 
-from fedmuscle_lib.cli import algorithms, bench, creamfl, fedloge, network, notebook, realign, reproduce, run, runs, tune, verify
+from fedmuscle_lib.cli import (
+    algorithms,
+    bench,
+    creamfl,
+    fedloge,
+    network,
+    notebook,
+    realign,
+    reproduce,
+    run,
+    runs,
+    tune,
+    verify,
+)
 from fedmuscle_lib.core.command_line import App
 
 app = App(
@@ -22,14 +36,23 @@ app = App(
 
 @app.callback()
 def _everywhere(
-    traceback: Annotated[bool, typer.Option("--traceback", help="Show the whole traceback of an error; anywhere on the line.")] = False,
+    traceback: Annotated[
+        bool,
+        typer.Option(
+            "--traceback", help="Show the whole traceback of an error; anywhere on the line."
+        ),
+    ] = False,
 ) -> None:
     pass  # ``__main__`` takes the flag off the line, so that it may stand behind a command too
 
 
 app.command("run", context_settings={"token_normalize_func": run.FORM.spelling})(run.command)
-app.command("fedloge", context_settings={"token_normalize_func": fedloge.FORM.spelling})(fedloge.command)
-app.command("creamfl", context_settings={"token_normalize_func": creamfl.FORM.spelling})(creamfl.command)
+app.command("fedloge", context_settings={"token_normalize_func": fedloge.FORM.spelling})(
+    fedloge.command
+)
+app.command("creamfl", context_settings={"token_normalize_func": creamfl.FORM.spelling})(
+    creamfl.command
+)
 app.command("realign")(realign.command)
 app.command("reproduce")(reproduce.command)
 app.add_typer(runs.app, name="runs")

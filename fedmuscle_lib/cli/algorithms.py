@@ -11,7 +11,9 @@ from fedmuscle_lib.fedmuscle import algorithms
 
 
 def command() -> None:
-    """List the algorithms of `run`: name, label, and whether it is the paper's, a control or ours; those of `fedloge` and `creamfl`."""
+    """List the algorithms of `run`: name, label, and whether it is the paper's, a control or ours;
+    those of `fedloge` and `creamfl`.
+    """
     print("run --algorithm")
     for name in algorithms.names():
         algorithm = algorithms.get(name)

@@ -24,7 +24,10 @@ def _run(settings: Settings) -> None:
     """Two rounds of local training and of FedMuscle, computed anew and one after the other."""
     with TemporaryDirectory() as folder:
         store = Store(Path(folder))  # what is in the usual one was measured some other time
-        histories = [run(settings.model_copy(update={"algorithm": name, "rounds": 2}), store=store) for name in ("local", "fedmuscle")]
+        histories = [
+            run(settings.model_copy(update={"algorithm": name, "rounds": 2}), store=store)
+            for name in ("local", "fedmuscle")
+        ]
     print(report.costs(histories).round(2).to_string(index=False))
 
 
@@ -41,14 +44,25 @@ def _network(settings: Settings) -> None:
     bench_network(batch=settings.public_batch, dim=settings.proj_dim)
 
 
-BENCHES: dict[str, tuple[type[RunSettings], Callable[[Any], object]]] = {  # the settings that each takes
+BENCHES: dict[
+    str, tuple[type[RunSettings], Callable[[Any], object]]
+] = {  # the settings that each takes
     "run": (Settings, _run),
-    "loss": (Settings, lambda s: bench.bench_loss(dim=s.proj_dim, threads=s.threads, device=s.device, seed=s.seed)),
+    "loss": (
+        Settings,
+        lambda s: bench.bench_loss(dim=s.proj_dim, threads=s.threads, device=s.device, seed=s.seed),
+    ),
     "step": (Settings, _step),
     "local": (Settings, bench.bench_local),
     "order": (
         Settings,
-        lambda s: bench.bench_order(samples=s.public_size, dim=s.proj_dim, threads=s.threads, device=s.device, seed=s.seed),
+        lambda s: bench.bench_order(
+            samples=s.public_size,
+            dim=s.proj_dim,
+            threads=s.threads,
+            device=s.device,
+            seed=s.seed,
+        ),
     ),
     "network": (Settings, _network),
     "fedloge": (LongTailed, bench_fedloge),
@@ -56,18 +70,24 @@ BENCHES: dict[str, tuple[type[RunSettings], Callable[[Any], object]]] = {  # the
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="|".join(sorted(BENCHES)), help="What to measure on this machine.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="|".join(sorted(BENCHES)), help="What to measure on this machine."),
+    ],
     parameter: Parameters = None,
 ) -> None:
-    """Print what the loss costs beside the original code's form, what a step costs beside plainer ones, or what a short run costs.
+    """Print what the loss costs beside the original code's form, what a step costs beside plainer
+    ones, or what a short run costs.
 
-    `step` is an alignment step; it ends with what the checks of messages and weights cost. `local` is a step of local training, `network`
-    the exchange of a round between parties on loopback. `order` is what directed peers cost the server, `fedloge` a round of FedLoGe's
-    system.
+    `step` is an alignment step; it ends with what the checks of messages and weights cost. `local`
+    is a step of local training, `network` the exchange of a round between parties on loopback.
+    `order` is what directed peers cost the server, `fedloge` a round of FedLoGe's system.
     """
     check_known("no benchmark", name, BENCHES)
     kind, measure = BENCHES[name]
-    threads = {"threads": 2} if name == "loss" else {}  # the loss is large enough to be shared, the mini models are not
+    threads = (
+        {"threads": 2} if name == "loss" else {}
+    )  # the loss is large enough to be shared, the mini models are not
     settings = parse(kind, threads | named_values(parameter))
     if kind is Settings and settings.algorithm != "fedmuscle":
         raise ValueError(f"algorithm: bench measures FedMuscle, not {settings.algorithm!r}")

@@ -1,4 +1,7 @@
-"""``creamfl``: one run of a federation of image, text and pair clients. It has an option for every setting."""
+"""``creamfl``: one run of a federation of image, text and pair clients.
+
+It has an option for every setting.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from fedmuscle_lib.runs import History, run
 
 
 def command(**options: Any) -> None:
-    """Run one federation of CreamFL's kind, or fetch it if it was run before, and print the server's recalls."""
+    """Run one federation of CreamFL's kind, or fetch it if it was run before, and print the
+    server's recalls.
+    """
     show(run(FORM.read(options)))
 
 
@@ -18,7 +23,9 @@ def show(history: History[Settings]) -> None:
     """Print the last round's recalls beside chance, and the run's costs."""
     rows = history.final()
     rows = rows.assign(column=rows.direction + " R@" + rows.k.astype(str))
-    print(f"{history.settings.title}: the server's recall in % after round {history.settings.rounds}")
+    print(
+        f"{history.settings.title}: the server's recall in % after round {history.settings.rounds}"
+    )
     for gallery, own in rows.groupby("gallery", sort=False):
         found = own.set_index("column")[["value", "chance"]].T.rename(index={"value": str(gallery)})
         print(f"\n{found.rename_axis(columns=None).to_string(float_format='%.1f')}")

@@ -1,4 +1,7 @@
-"""``fedloge``: one run of a long-tailed federation. It has an option for every setting, and the flags of the authors' README."""
+"""``fedloge``: one run of a long-tailed federation.
+
+It has an option for every setting, and the flags of the authors' README.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,26 @@ from fedmuscle_lib.runs import History, run
 
 COEFFICIENT = "fedprox.mu"  # what their --beta is
 # Whose accuracies there are, and on what.
-SCOPES = {"global": ("Global model", "on the whole test set"), "personal": ("Clients' own models", "mean over the clients' local tests")}
+SCOPES = {
+    "global": ("Global model", "on the whole test set"),
+    "personal": ("Clients' own models", "mean over the clients' local tests"),
+}
 MASKED = "masked: classes that a client's local test lacks can't be predicted"
 
 
 def command(save_models: Path | None, **options: Any) -> None:
-    """Run one long-tailed federation, or fetch it if it was run before, and print its accuracies by group of classes."""
+    """Run one long-tailed federation, or fetch it if it was run before, and print its accuracies by
+    group of classes.
+    """
     history = run(FORM.read(options), save_models=save_models)
     show(history)
     print(_what_next(history.settings, save_models))
 
 
 def translated(given: dict[str, Any]) -> dict[str, Any]:
-    """Replace the authors' --beta by the option that it is; raises ValueError if the option is given too."""
+    """Replace the authors' --beta by the option that it is; raises ValueError if the option is
+    given too.
+    """
     values = {name: value for name, value in given.items() if name != "beta"}
     if "beta" in given:
         own = values.get("options", {})
@@ -41,47 +51,83 @@ def translated(given: dict[str, Any]) -> dict[str, Any]:
 def show(history: History[Settings]) -> None:
     """Print the last round's accuracies and the run's costs."""
     rows, groups = history.final(), (ALL, *history.provenance["groups"])
-    print(f"{history.settings.title}: accuracy in % after round {history.settings.rounds}, by group of classes")
+    print(
+        f"{history.settings.title}: accuracy in % after round {history.settings.rounds}, by group"
+        " of classes"
+    )
     for scope, (model, judged) in SCOPES.items():
         own = rows[rows.scope == scope]
-        print(f"\n{model}, {judged}\n{text(by_group(own, groups))}" if len(own) else f"\n{model}: it has no head")
+        print(
+            f"\n{model}, {judged}\n{text(by_group(own, groups))}"
+            if len(own)
+            else f"\n{model}: it has no head"
+        )
     print(f"\n{MASKED}")
     cost = history.costs[["uplink_bytes", "downlink_bytes"]].mean() / 1e6
     seconds = history.provenance["seconds"]
-    print(f"per client and round: {cost.uplink_bytes:.2f} MB up, {cost.downlink_bytes:.2f} MB down; {seconds:.0f} s in all")
+    print(
+        f"per client and round: {cost.uplink_bytes:.2f} MB up, {cost.downlink_bytes:.2f} MB down;"
+        f" {seconds:.0f} s in all"
+    )
     if history.remark:
         print(history.remark)
 
 
 def by_group(rows: pd.DataFrame, groups: Iterable[str]) -> pd.DataFrame:
-    """Values with a row for each head, in the order of ``rows``, and columns by whether absent classes are masked, and group."""
+    """Values with a row for each head, in the order of ``rows``, and columns by whether absent
+    classes are masked, and group.
+    """
     columns = pd.MultiIndex.from_product([rows.masked.unique(), groups])
-    table = rows.pivot(index="head", columns=["masked", "group"], values="value").reindex(rows["head"].unique(), columns=columns)
+    table = rows.pivot(index="head", columns=["masked", "group"], values="value").reindex(
+        rows["head"].unique(), columns=columns
+    )
     return table.rename(columns={False: "not masked", True: "masked"}, level=0)
 
 
 def text(table: pd.DataFrame) -> str:
     """The table as it is printed; "-" for a group that nobody was tested on."""
-    if len(table.columns.unique(0)) == 1:  # the global model, which knows no client's absent classes
+    if (
+        len(table.columns.unique(0)) == 1
+    ):  # the global model, which knows no client's absent classes
         table = table.droplevel(0, axis="columns")
     return table.rename_axis(None).to_string(float_format="%.2f", na_rep="-")
 
 
 def _what_next(settings: Settings, folder: Path | None) -> str:
-    """Return where the model was saved, and the command that realigns it, if it has what is realigned."""
-    place = [] if settings.data_dir == settings.usual().get("data_dir") else ["--data-dir", str(settings.data_dir)]
-    realign = shlex.join(["python", "-m", "fedmuscle_lib", "realign", str(folder or "FOLDER"), *place])
+    """Return where the model was saved, and the command that realigns it, if it has what is
+    realigned.
+    """
+    place = (
+        []
+        if settings.data_dir == settings.usual().get("data_dir")
+        else ["--data-dir", str(settings.data_dir)]
+    )
+    realign = shlex.join(
+        ["python", "-m", "fedmuscle_lib", "realign", str(folder or "FOLDER"), *place]
+    )
     if not settings.method.realignments:
         return f"saved in {folder}" if folder else "--save-models FOLDER saves the model"
-    return f"saved in {folder}; realign it: {realign}" if folder else f"--save-models FOLDER saves the model; then {realign}"
+    return (
+        f"saved in {folder}; realign it: {realign}"
+        if folder
+        else f"--save-models FOLDER saves the model; then {realign}"
+    )
 
 
 FORM = Form(Settings, translated)
 _BETA = (
-    "FedProx's coefficient mu, which is what the authors' --beta is, and not the sparsity of SSE-C "
-    f"(--options '{{\"fedloge.sparsity\": 0.6}}'). It sets the option {COEFFICIENT}, which only FedProx reads; 0 is FedAvg."
+    "FedProx's coefficient mu, which is what the authors' --beta is, and not the sparsity of SSE-C"
+    f" (--options '{{\"fedloge.sparsity\": 0.6}}'). It sets the option {COEFFICIENT}, which only"
+    " FedProx reads; 0 is FedAvg."
 )
 command.__signature__ = FORM.signature(  # type: ignore[attr-defined]
-    [option("save_models", "Write the trained model there, for `realign`. A stored run is computed again.", "FOLDER", Path)],
+    [
+        option(
+            "save_models",
+            "Write the trained model there, for `realign`. A stored run is computed again.",
+            "FOLDER",
+            Path,
+        )
+    ],
     [option("beta", _BETA, "NUMBER", float, group=ORIGINAL)],
 )

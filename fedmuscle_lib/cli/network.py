@@ -1,4 +1,7 @@
-"""``serve``, ``join`` and ``keys``: a federation over machines. What is imported of it is imported when one of them runs."""
+"""``serve``, ``join`` and ``keys``: a federation over machines.
+
+What is imported of it is imported when one of them runs.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,26 @@ def needs_grpc() -> None:
     try:
         import grpc  # noqa: F401
     except ImportError:
-        raise RuntimeError("a federation over machines needs grpcio: pip install 'fedmuscle-notebooks[federated]'") from None
+        raise RuntimeError(
+            "a federation over machines needs grpcio: pip install 'fedmuscle-notebooks[federated]'"
+        ) from None
 
 
 _told = partial(print, flush=True)
 
 
-def serve(file: Annotated[Path, typer.Argument(metavar="SERVER.TOML", help="The server's file; docs/federation.md describes it.")]) -> None:
-    """Be the server of a federation over machines: listen, do the rounds that are left, and end. It has no model and no data."""
+def serve(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SERVER.TOML", help="The server's file; docs/federation.md describes it."
+        ),
+    ],
+) -> None:
+    """Be the server of a federation over machines: listen, do the rounds that are left, and end.
+
+    It has no model and no data.
+    """
     needs_grpc()
     from fedmuscle_lib.network.serve import serve
     from fedmuscle_lib.network.terms import ServerFile, read
@@ -32,28 +47,48 @@ def serve(file: Annotated[Path, typer.Argument(metavar="SERVER.TOML", help="The 
 
 
 def join(
-    file: Annotated[Path | None, typer.Argument(metavar="[PARTY.TOML]", help="The party's file; docs/federation.md describes it.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[PARTY.TOML]", help="The party's file; docs/federation.md describes it."
+        ),
+    ] = None,
     server: Annotated[str | None, typer.Option(help="host:port.")] = None,
     user: Annotated[int | None, typer.Option(help="This party's number.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of data in the documented layout, with the public set.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of data in the documented layout, with the public set."),
+    ] = None,
     model: Annotated[Path | None, typer.Option(help="Folder of the backbone.")] = None,
     task: Annotated[str | None, typer.Option(help="IC10, MLC, SS, TC, ...")] = None,
     key: Annotated[Path | None, typer.Option(help="File of the private key.")] = None,
-    root: Annotated[Path | None, typer.Option(help="Certificate that the server's is signed by.")] = None,
-    state: Annotated[Path | None, typer.Option(help="Folder of checkpoints and of the history.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Certificate that the server's is signed by.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Folder of checkpoints and of the history.")
+    ] = None,
     parameter: Parameters = None,
 ) -> None:
-    """Take part in a federation over machines with your own data and model, until its rounds are over.
+    """Take part in a federation over machines with your own data and model, until its rounds are
+    over.
 
-    Options override the file. With -p, NAME=VALUE is any other field of it, limits.NAME=VALUE a limit, or a setting of your training.
+    Options override the file. With -p, NAME=VALUE is any other field of it, limits.NAME=VALUE a
+    limit, or a setting of your training.
     """
     needs_grpc()
     from fedmuscle_lib.network.party import Party
     from fedmuscle_lib.network.terms import PartyFile, read
 
     places = {"data": data, "model": model, "key": key, "root": root, "state": state}
-    given: dict[str, Any] = {name: path.absolute() for name, path in places.items() if path is not None}
-    given |= {name: value for name, value in (("server", server), ("user", user), ("task", task)) if value is not None}
+    given: dict[str, Any] = {
+        name: path.absolute() for name, path in places.items() if path is not None
+    }
+    given |= {
+        name: value
+        for name, value in (("server", server), ("user", user), ("task", task))
+        if value is not None
+    }
     for name, value in named_values(parameter).items():
         if name in PartyFile.model_fields:
             given[name] = value
@@ -65,13 +100,18 @@ def join(
 
 def keys(
     folder: Annotated[Path, typer.Argument(help="Where they go; what is there already stays.")],
-    users: Annotated[str, typer.Option(help="Numbers of the users, with commas between them.")] = "",
-    host: Annotated[list[str] | None, typer.Option(help="Name or address of the server, for its certificate; repeatable.")] = None,
+    users: Annotated[
+        str, typer.Option(help="Numbers of the users, with commas between them.")
+    ] = "",
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name or address of the server, for its certificate; repeatable."),
+    ] = None,
 ) -> None:
     """Make a key for each user and, if a host is named, a certificate for the server.
 
-    To try a federation, make all at once; a party needs its user_N.key and server.pem. Elsewhere each party makes its own key and sends
-    user_N.pub alone.
+    To try a federation, make all at once; a party needs its user_N.key and server.pem. Elsewhere
+    each party makes its own key and sends user_N.pub alone.
     """
     needs_grpc()
     from fedmuscle_lib.network import keys as made

@@ -14,25 +14,40 @@ SKELETON = Path(__file__).with_name("skeleton.ipynb")
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the notebook and of its folder of results, such as depth.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Of the notebook and of its folder of results, such as depth."
+        ),
+    ],
     folder: Annotated[Path, typer.Option(help="Where it is laid down.")] = NOTEBOOKS,
 ) -> None:
-    """Lay down the skeleton of an ablation notebook: claim, parameters, runs over one setting, table, figure, how to read it."""
+    """Lay down the skeleton of an ablation notebook: claim, parameters, runs over one setting,
+    table, figure, how to read it.
+    """
     path = lay_down(name, folder)
     print(f"{path}\nrun it: python -m fedmuscle_lib reproduce {name}, or open it in JupyterLab")
 
 
 def lay_down(name: str, folder: Path = NOTEBOOKS) -> Path:
-    """Write ``<folder>/<name>.ipynb``, a notebook that runs as it is and passes the repository's checks; return its path.
+    """Write ``<folder>/<name>.ipynb``, a notebook that runs as it is and passes the repository's
+    checks; return its path.
 
     Raises:
         ValueError: the name is none for a file and a heading.
         FileExistsError: there is such a notebook; it is left as it is.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise ValueError(f"notebook: a name of small letters, digits and underscores is needed, such as depth, not {name!r}")
+        raise ValueError(
+            "notebook: a name of small letters, digits and underscores is needed, such as depth,"
+            f" not {name!r}"
+        )
     path = folder / f"{name}.ipynb"
-    text = SKELETON.read_text(encoding="utf8").replace("# NAME:", f"# {name.capitalize().replace('_', ' ')}:").replace("NAME", name)
+    text = (
+        SKELETON.read_text(encoding="utf8")
+        .replace("# NAME:", f"# {name.capitalize().replace('_', ' ')}:")
+        .replace("NAME", name)
+    )
     with path.open("x", encoding="utf8") as file:
         file.write(text)
     return path

@@ -20,12 +20,21 @@ K = TypeVar("K", str, int)
 
 Profile = Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)]
 Parameters = Annotated[
-    list[str] | None, typer.Option("-p", "--parameter", metavar="NAME=VALUE", help="A notebook's parameter or any setting; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "-p",
+        "--parameter",
+        metavar="NAME=VALUE",
+        help="A notebook's parameter or any setting; repeatable.",
+    ),
 ]
 
 
-def value_of(name: str, text: str, settings: type[RunSettings], words: Mapping[str, Mapping[str, str]]) -> Any:
-    """A setting's value from its text: JSON for matrices and mappings, commas between the items of a list, else as it stands.
+def value_of(
+    name: str, text: str, settings: type[RunSettings], words: Mapping[str, Mapping[str, str]]
+) -> Any:
+    """A setting's value from its text: JSON for matrices and mappings, commas between the items of
+    a list, else as it stands.
 
     Args:
         settings: the class that has the setting.
@@ -34,7 +43,9 @@ def value_of(name: str, text: str, settings: type[RunSettings], words: Mapping[s
     Raises:
         ValueError: text that begins like JSON and is none.
     """
-    if name == "device" and re.fullmatch(r"-?\d+", text):  # the original codes' number of a GPU; there is none before the first
+    if name == "device" and re.fullmatch(
+        r"-?\d+", text
+    ):  # the original codes' number of a GPU; there is none before the first
         return f"cuda:{text}" if int(text) >= 0 else "cpu"
     if text[:1] in ("[", "{"):
         try:
@@ -47,7 +58,8 @@ def value_of(name: str, text: str, settings: type[RunSettings], words: Mapping[s
 
 
 def named_values(texts: Iterable[str] | None) -> dict[str, Any]:
-    """Return what ``-p NAME=VALUE`` gives: numbers, lists and mappings as JSON, other values as text.
+    """Return what ``-p NAME=VALUE`` gives: numbers, lists and mappings as JSON, other values as
+    text.
 
     Raises:
         ValueError: a text without "=", or two for one name.
@@ -93,7 +105,9 @@ def _once(what: str, pairs: Iterable[tuple[K, Any]]) -> dict[K, Any]:
 
 
 def seeds_of(text: str) -> list[int]:
-    """The numbers of "0,1,2"; raises ValueError for anything else, a number that no run can have as its seed, or one twice."""
+    """The numbers of "0,1,2"; raises ValueError for anything else, a number that no run can have as
+    its seed, or one twice.
+    """
     try:
         seeds = [int(item) for item in text.split(",")]
     except ValueError:
@@ -117,4 +131,6 @@ def alternatives(annotation: Any) -> Iterator[Any]:
 def is_list(field: FieldInfo) -> bool:
     """Return whether the field takes a flat tuple (a matrix is none)."""
     kinds = [field.annotation, *get_args(field.annotation)]
-    return any(get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is not tuple for kind in kinds)
+    return any(
+        get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is not tuple for kind in kinds
+    )

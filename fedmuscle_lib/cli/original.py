@@ -10,34 +10,52 @@ from fedmuscle_lib.fedmuscle.setups import SETUPS
 # Their values of a setting where ours are called differently.
 VALUES = {
     "algorithm": {"local_training": "local"},
-    "public": {"pascal": "voc", "CIFAR100": "cifar100", "CIFAR10": "cifar10", "flicker_multi_modal": "flickr30k"},
+    "public": {
+        "pascal": "voc",
+        "CIFAR100": "cifar100",
+        "CIFAR10": "cifar10",
+        "flicker_multi_modal": "flickr30k",
+    },
 }
 # Their count of users with a task.
 COUNTS = {f"num_{task}_clients": task for task in ("MLC", "IC100", "IC10", "SS", "TC", "TG")}
-# Their name of such a count that is called otherwise here; those of settings stand in the settings' fields.
+# Their name of such a count that is called otherwise here; those of settings stand in the settings'
+# fields.
 NAMES = {"num_TC_clients": "num_yahoo_topic_classification_clients"}
 
 
 def translated(given: dict[str, Any]) -> dict[str, Any]:
-    """Replace flags that are no settings by the settings that they mean, and fill in what the original commands leave out.
+    """Replace flags that are no settings by the settings that they mean, and fill in what the
+    original commands leave out.
 
     Raises:
-        ValueError: another adapter than LoRA, more users of a task than there are, or users beside counts.
+        ValueError: another adapter than LoRA, more users of a task than there are, or users beside
+            counts.
     """
-    values = {name: value for name, value in given.items() if name not in COUNTS and name != "adapter_method"}
+    values = {
+        name: value
+        for name, value in given.items()
+        if name not in COUNTS and name != "adapter_method"
+    }
     if (method := given.get("adapter_method", "lora")) != "lora":
         raise ValueError(f"adapter_method: only lora is known, not {method!r}")
     if values.get("public") == "flickr30k":
         values.setdefault("setup", "setup2")  # the original command names none
     if counts := {name: given[name] for name in COUNTS if name in given}:
         if "users" in given:
-            raise ValueError(f"users: --{next(iter(counts))} says who takes part too; give one of them")
+            raise ValueError(
+                f"users: --{next(iter(counts))} says who takes part too; give one of them"
+            )
         setup = SETUPS.get(values.get("setup", Settings.model_fields["setup"].default), ())
-        chosen: list[int] = []  # the first users of each counted task; of the other tasks nobody takes part
+        chosen: list[
+            int
+        ] = []  # the first users of each counted task; of the other tasks nobody takes part
         for name, count in counts.items():
             numbers = [user.number for user in setup if user.task == COUNTS[name]]
             if not 0 <= count <= len(numbers):
-                raise ValueError(f"{name}: there are {len(numbers)} users with {COUNTS[name]}, not {count}")
+                raise ValueError(
+                    f"{name}: there are {len(numbers)} users with {COUNTS[name]}, not {count}"
+                )
             chosen += numbers[:count]
         values["users"] = tuple(sorted(chosen))
     return values

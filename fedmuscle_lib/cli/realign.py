@@ -18,16 +18,35 @@ from fedmuscle_lib.runs.settings import try_device
 
 
 def command(
-    path: Annotated[Path, typer.Argument(metavar="FOLDER_OR_FILE", help="What `fedloge --save-models` wrote.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FOLDER_OR_FILE", help="What `fedloge --save-models` wrote.")
+    ],
     norm: Annotated[
-        float | None, typer.Option(help="Of the realigned global head's rows; by default the run's, 1.7 in the authors' code.")
+        float | None,
+        typer.Option(
+            help=(
+                "Of the realigned global head's rows; by default the run's, 1.7 in the authors'"
+                " code."
+            )
+        ),
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the run's data lie, if not in their usual place.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the run's data lie, if not in their usual place.")
+    ] = None,
     device: Annotated[
-        str, typer.Option(help="Where it is evaluated, wherever it was trained; `auto` is the first GPU, or else the CPU.")
+        str,
+        typer.Option(
+            help=(
+                "Where it is evaluated, wherever it was trained; `auto` is the first GPU, or else"
+                " the CPU."
+            )
+        ),
     ] = "cpu",
 ) -> None:
-    """Print accuracies of a saved model before and after each realignment of its heads. Nothing is trained."""
+    """Print accuracies of a saved model before and after each realignment of its heads.
+
+    Nothing is trained.
+    """
     usable = try_device(value_of("device", device, Settings, {}))
     rounds = load(path, norm, device=usable, **({} if data_dir is None else {"data_dir": data_dir}))
     settings, method = rounds.settings, rounds.federation.method
@@ -36,9 +55,14 @@ def command(
     with fixed_state(settings.threads):
         rows = pd.DataFrame(rounds.federation.evaluate(settings.rounds))
     options = ", ".join(f"{name} {value}" for name, value in method.options)
-    print(f"{settings.title}: accuracy in % after round {settings.rounds}, by group of classes\n{options}")
+    print(
+        f"{settings.title}: accuracy in % after round {settings.rounds}, by group of"
+        f" classes\n{options}"
+    )
     for scope, before, after, source in method.realignments:
-        table = by_group(rows[rows.scope == scope], (ALL, *rounds.federation.groups)).loc[[before, after]]
+        table = by_group(rows[rows.scope == scope], (ALL, *rounds.federation.groups)).loc[
+            [before, after]
+        ]
         table.loc["change"] = table.loc[after] - table.loc[before]
         print("\n{}, {}; as in {}\n{}".format(*SCOPES[scope], source, text(table)))
     print(f"\n{MASKED}")

@@ -38,17 +38,24 @@ def command(context: typer.Context) -> None:
     entries = list(store.entries())
     if entries:
         print(listing(entries).to_string(index=False))
-    print(f"{len(entries)} runs, {_size(sum(entry.nbytes for entry in entries))}; computed ones are kept in {store.root}")
+    print(
+        f"{len(entries)} runs, {_size(sum(entry.nbytes for entry in entries))}; computed ones are"
+        f" kept in {store.root}"
+    )
 
 
 def listing(entries: Sequence[Entry]) -> pd.DataFrame:
-    """A row a run: its address, what it is, whether it is complete and whose, when it was finished, and its size.
+    """A row a run: its address, what it is, whether it is complete and whose, when it was finished,
+    and its size.
 
-    What a run is are the settings by which its system tells runs apart; a run of another system has nothing in their columns.
+    What a run is are the settings by which its system tells runs apart; a run of another system has
+    nothing in their columns.
     """
     told = [(entry, entry.description()) for entry in entries]
     systems = {said.system for _, said in told}
-    own = [name for system in SYSTEMS if system in systems for name in named(system).settings.telling]
+    own = [
+        name for system in SYSTEMS if system in systems for name in named(system).settings.telling
+    ]
     columns = dict.fromkeys([*(["system"] if len(systems) > 1 else []), *own, *_OF_ALL])
     return pd.DataFrame([_row(entry, said, columns) for entry, said in told])
 
@@ -67,7 +74,9 @@ def _row(entry: Entry, said: Description, columns: Iterable[str]) -> dict[str, A
 
 
 def changed(settings: dict[str, Any], system: str) -> str:
-    """The settings of a run that have no column and are not its profile's, such as "rounds=4 reply=dense"."""
+    """The settings of a run that have no column and are not its profile's, such as "rounds=4
+    reply=dense".
+    """
     given = {name: settings[name] for name in ("profile", "setup") if name in settings}
     try:
         kind = named(system).settings
@@ -75,19 +84,36 @@ def changed(settings: dict[str, Any], system: str) -> str:
     except ValueError:  # a system, a profile or a setup that there is no more
         return ""
     shown = {*kind.telling, *_OF_ALL}
-    own = {name: value for name, value in settings.items() if name not in shown and value != usual.get(name)}
-    return " ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in own.items())
+    own = {
+        name: value
+        for name, value in settings.items()
+        if name not in shown and value != usual.get(name)
+    }
+    return " ".join(
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in own.items()
+    )
 
 
 @app.command()
 def delete(
-    addresses: Annotated[list[str] | None, typer.Argument(metavar="[ADDRESS]...", help="Addresses, or how they begin.")] = None,
-    interrupted: Annotated[bool, typer.Option("--interrupted", help="Those that were not completed.")] = False,
+    addresses: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ADDRESS]...", help="Addresses, or how they begin."),
+    ] = None,
+    interrupted: Annotated[
+        bool, typer.Option("--interrupted", help="Those that were not completed.")
+    ] = False,
     algorithm: Annotated[str | None, typer.Option(help="Those of this algorithm.")] = None,
-    system: Annotated[str | None, typer.Option(metavar="|".join(SYSTEMS), help="Those of this system.")] = None,
+    system: Annotated[
+        str | None, typer.Option(metavar="|".join(SYSTEMS), help="Those of this system.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Delete the computed runs that fit everything that is given. Shipped runs and files of others are never deleted."""
+    """Delete the computed runs that fit everything that is given.
+
+    Shipped runs and files of others are never deleted.
+    """
     if not (addresses or interrupted or algorithm or system):
         raise ValueError("runs delete: name addresses, --interrupted, --algorithm or --system")
     if system is not None:
@@ -104,27 +130,59 @@ def delete(
         for entry in chosen:
             reach(entry.path, store.root)  # before the first is deleted
         left = [path for entry in chosen for path in entry.delete()]
-        print(f"{len(chosen)} runs deleted" + (f"; left alone: {', '.join(map(str, left))}" if left else ""))
+        print(
+            f"{len(chosen)} runs deleted"
+            + (f"; left alone: {', '.join(map(str, left))}" if left else "")
+        )
 
 
 def _algorithms(store: Store) -> set[str]:
-    """Names of the algorithms of all systems, and of those that stored runs name, which there may be no more."""
+    """Names of the algorithms of all systems, and of those that stored runs name, which there may
+    be no more.
+    """
     stored = (entry.description().settings.get("algorithm") for entry in store.entries())
-    return {*algorithms.names(), *methods.names(), *creamfl.names(), *(name for name in stored if isinstance(name, str))}
+    return {
+        *algorithms.names(),
+        *methods.names(),
+        *creamfl.names(),
+        *(name for name in stored if isinstance(name, str)),
+    }
 
 
-def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm: str | None, system: str | None) -> list[Entry]:
+def _chosen(
+    store: Store,
+    addresses: Sequence[str],
+    interrupted: bool,
+    algorithm: str | None,
+    system: str | None,
+) -> list[Entry]:
     computed = [entry for entry in store.entries() if not entry.shipped]
-    if unknown := [address for address in addresses if not address or not any(entry.address.startswith(address) for entry in computed)]:
+    if unknown := [
+        address
+        for address in addresses
+        if not address or not any(entry.address.startswith(address) for entry in computed)
+    ]:
         raise ValueError(f"no computed run {unknown[0]!r} in {store.root}")
-    asked = [entry for entry in computed if not addresses or entry.address.startswith(tuple(addresses))]
+    asked = [
+        entry for entry in computed if not addresses or entry.address.startswith(tuple(addresses))
+    ]
     told = [(entry, entry.description()) for entry in asked if not (interrupted and entry.done)]
-    return [entry for entry, said in told if algorithm in (None, said.settings.get("algorithm")) and system in (None, said.system)]
+    return [
+        entry
+        for entry, said in told
+        if algorithm in (None, said.settings.get("algorithm")) and system in (None, said.system)
+    ]
 
 
 @app.command()
-def ship(folders: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK_FOLDER...", help="Such as figures/mini/table7.")]) -> None:
-    """Copy the runs behind a reference's folders into the archive beside them, and say so in their provenance.
+def ship(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="NOTEBOOK_FOLDER...", help="Such as figures/mini/table7."),
+    ],
+) -> None:
+    """Copy the runs behind a reference's folders into the archive beside them, and say so in their
+    provenance.
 
     Runs that no folder of the profile names any more are removed from it.
 
@@ -137,7 +195,11 @@ def ship(folders: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK_FOLDER.
         if not any((folder / name).exists() for name in (OUTCOME, PROVENANCE, "table.csv")):
             raise ValueError(f"{folder}: no notebook's results lie there")
     for profile in dict.fromkeys(folder.parent for folder in folders):
-        named = {address for path in profile.glob(f"*/{PROVENANCE}") for address in _addresses(path.parent)}
+        named = {
+            address
+            for path in profile.glob(f"*/{PROVENANCE}")
+            for address in _addresses(path.parent)
+        }
         asked = {folder: _addresses(folder) for folder in folders if folder.parent == profile}
         for address in store.ship(set().union(*asked.values()), profile / ARCHIVE, named):
             print(f"{profile / ARCHIVE}: {address} is removed, since no reference names it")
@@ -148,7 +210,9 @@ def ship(folders: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK_FOLDER.
 
 
 def _mark(folder: Path) -> None:
-    """Say in a provenance, if there is one, that its runs are shipped and what the notebook was given. Its page gets the command."""
+    """Say in a provenance, if there is one, that its runs are shipped and what the notebook was
+    given. Its page gets the command.
+    """
     if not (path := folder / PROVENANCE).exists():
         return
     provenance = read_json(path)
@@ -156,27 +220,37 @@ def _mark(folder: Path) -> None:
     known = provenance.get("command", "")
     marks = {"shipped": True, "parameters": parameters, "command": _whole(known, parameters)}
     if (page := folder / "README.md").exists():
-        write(page, page.read_text(encoding="utf8").replace(f"\n{known}\n", f"\n{marks['command']}\n"))
+        write(
+            page, page.read_text(encoding="utf8").replace(f"\n{known}\n", f"\n{marks['command']}\n")
+        )
     write_provenance(provenance | marks, folder)
 
 
 def _parameters(folder: Path) -> dict[str, Any]:
-    """Return what a notebook was executed with, but for the profile and for places, which another machine has elsewhere.
+    """Return what a notebook was executed with, but for the profile and for places, which another
+    machine has elsewhere.
 
-    An execution that failed, or lacked a run, did not make the folder's results: then it is nothing.
+    An execution that failed, or lacked a run, did not make the folder's results: then it is
+    nothing.
     """
     given = reference_parameters(folder, OUTCOME)
-    if (result := folder / OUTCOME).exists() and any(read_json(result).get(name) for name in ("failure", "missing")):
+    if (result := folder / OUTCOME).exists() and any(
+        read_json(result).get(name) for name in ("failure", "missing")
+    ):
         return {}
     parameters = {name: value for name, value in given.items() if name not in ("profile", "output")}
     if overrides := parameters.pop("overrides", None):
         places = set().union(*(named(system).settings.places() for system in SYSTEMS))
-        parameters["overrides"] = {name: value for name, value in overrides.items() if name not in places}
+        parameters["overrides"] = {
+            name: value for name, value in overrides.items() if name not in places
+        }
     return parameters
 
 
 def _whole(command: str, parameters: dict[str, Any]) -> str:
-    """The command of a provenance, which knows settings of runs alone, with all that the notebook was given."""
+    """The command of a provenance, which knows settings of runs alone, with all that the notebook
+    was given.
+    """
     options = [option(name, value) for name, value in flat(parameters).items() if name != "seeds"]
     return command + "".join(one for one in options if one not in command)
 

@@ -40,23 +40,39 @@ class Verdict:
     def __str__(self) -> str:
         if self.differences:
             return "; ".join(["differs", *self.differences])
-        return "equal" if self.largest == 0 else f"within the tolerance, by {self.largest:.3g} at most"
+        return (
+            "equal" if self.largest == 0 else f"within the tolerance, by {self.largest:.3g} at most"
+        )
 
 
 def command(
     sample: Annotated[int, typer.Option(min=1, help="How many runs, drawn at random.")],
-    seed: Annotated[int | None, typer.Option(help="Of the draw; another one every time by default.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of the draw; another one every time by default.")
+    ] = None,
     profile: Profile = "mini",
     samples: Annotated[
-        float, typer.Option("--tolerance", min=0, help="On another kind of machine: evaluation samples that may be judged otherwise.")
+        float,
+        typer.Option(
+            "--tolerance",
+            min=0,
+            help="On another kind of machine: evaluation samples that may be judged otherwise.",
+        ),
     ] = SAMPLES,
-    figures: Annotated[Path, typer.Option(help="Where <profile>/runs.zip lies.")] = ROOT / "figures",
-    data_dir: Annotated[Path | None, typer.Option(help="Where the profile's data lie, if not in its usual place.")] = None,
-    models_path: Annotated[Path | None, typer.Option(help="Where its checkpoints lie, if not in their usual place.")] = None,
+    figures: Annotated[Path, typer.Option(help="Where <profile>/runs.zip lies.")] = ROOT
+    / "figures",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the profile's data lie, if not in its usual place.")
+    ] = None,
+    models_path: Annotated[
+        Path | None, typer.Option(help="Where its checkpoints lie, if not in their usual place.")
+    ] = None,
 ) -> None:
-    """Compute some of the shipped runs again and compare every metric of every round. Exit code 1 says that one differs.
+    """Compute some of the shipped runs again and compare every metric of every round. Exit code 1
+    says that one differs.
 
-    First the digests of all of them are checked. Where one is not what was shipped, nothing is computed.
+    First the digests of all of them are checked. Where one is not what was shipped, nothing is
+    computed.
     """
     check_known("unknown profile", profile, PROFILES)
     if not figures.is_dir():
@@ -66,12 +82,19 @@ def command(
     if damaged := faults(figures / profile / ARCHIVE):
         print("\n".join(damaged))
         raise typer.Exit(FAILURE)
-    places = {name: path for name, path in (("data_dir", data_dir), ("models_path", models_path)) if path is not None}
+    places = {
+        name: path
+        for name, path in (("data_dir", data_dir), ("models_path", models_path))
+        if path is not None
+    }
     with TemporaryDirectory() as empty:
         shipped = Store(Path(empty), (figures / profile / ARCHIVE,))
         known, stale = found(shipped, places)
     if stale:
-        print(f"{stale} shipped runs are another version's or another data set's; nothing shows them any more")
+        print(
+            f"{stale} shipped runs are another version's or another data set's; nothing shows them"
+            " any more"
+        )
     if not known:
         raise ValueError(f"{figures / profile / ARCHIVE}: no run to verify")
     seed = random.randrange(2**16) if seed is None else seed
@@ -88,7 +111,9 @@ def command(
 
 
 def found(shipped: Store, places: dict[str, Path]) -> tuple[list[History], int]:
-    """The shipped runs that their settings still lead to, in the order of their addresses, and how many others there are."""
+    """The shipped runs that their settings still lead to, in the order of their addresses, and how
+    many others there are.
+    """
     entries, histories = list(shipped.entries()), []
     for entry in entries:
         with suppress(ValueError):  # settings or a system that there are no more
@@ -103,13 +128,16 @@ def found(shipped: Store, places: dict[str, Path]) -> tuple[list[History], int]:
 def verify(history: History, samples: float = SAMPLES) -> Verdict:
     """Compute a run again, with no store but an empty one, and compare every metric of every round.
 
-    On the same processor, torch and device, and with the same ``versions.ROUNDING``, the two are equal, since every draw is seeded and
-    every sum has its order. Elsewhere kernels round differently, training amplifies it, and samples near a decision boundary are judged
-    otherwise at the end. So the tolerance is counted in evaluation samples: k of n are 100 k / n points of a metric in per cent, and a
-    share k / n of a perplexity. A system says what n is (``System.per_sample``): FedMuscle's user has an evaluation set; in FedLoGe's
-    system n is the group's samples in the test set or, for clients' own models, in all local tests. Measured on `mini`, seed 0, with
-    AVX2 kernels in place of AVX-512 ones: in twenty rounds local training, FedMuscle and CoFED moved no user's metric by one sample
-    (0.16 points at most); pseudo-labeling, where a threshold decides what is learned, moved one by six (1.21 points). In thirty rounds
+    On the same processor, torch and device, and with the same ``versions.ROUNDING``, the two are
+    equal, since every draw is seeded and every sum has its order. Elsewhere kernels round
+    differently, training amplifies it, and samples near a decision boundary are judged otherwise at
+    the end. So the tolerance is counted in evaluation samples: k of n are 100 k / n points of a
+    metric in per cent, and a share k / n of a perplexity. A system says what n is
+    (``System.per_sample``): FedMuscle's user has an evaluation set; in FedLoGe's system n is the
+    group's samples in the test set or, for clients' own models, in all local tests. Measured on
+    `mini`, seed 0, with AVX2 kernels in place of AVX-512 ones: in twenty rounds local training,
+    FedMuscle and CoFED moved no user's metric by one sample (0.16 points at most); pseudo-labeling,
+    where a threshold decides what is learned, moved one by six (1.21 points). In thirty rounds
     FedLoGe moved an accuracy by two samples at most.
 
     Args:
@@ -119,13 +147,22 @@ def verify(history: History, samples: float = SAMPLES) -> Verdict:
     with TemporaryDirectory() as folder:
         again = run(history.settings, store=Store(Path(folder)))
     exact = all(history.provenance.get(name) == again.provenance.get(name) for name in _SAME)
-    allowed = 0.0 if exact else samples * system_of(history.settings).per_sample(history.settings, history.metrics)
+    allowed = (
+        0.0
+        if exact
+        else samples * system_of(history.settings).per_sample(history.settings, history.metrics)
+    )
     key = [name for name in history.metrics if name != "value"]
-    both = history.metrics.assign(allowed=allowed).merge(again.metrics, on=key, how="outer", suffixes=("_there", "_here"))
+    both = history.metrics.assign(allowed=allowed).merge(
+        again.metrics, on=key, how="outer", suffixes=("_there", "_here")
+    )
     apart = (both.value_there - both.value_here).abs()
-    wrong = both[~(apart <= both.allowed)]  # a missing row is NaN, which is not within any tolerance
+    wrong = both[
+        ~(apart <= both.allowed)
+    ]  # a missing row is NaN, which is not within any tolerance
     differences = tuple(
-        f"{', '.join(f'{name} {row[name]}' for name in key)}: {row['value_there']:.6g} there, {row['value_here']:.6g} here"
+        f"{', '.join(f'{name} {row[name]}' for name in key)}: {row['value_there']:.6g} there,"
+        f" {row['value_here']:.6g} here"
         for row in wrong.to_dict("records")
     )
     return Verdict(float(apart.max()), differences)

@@ -12,7 +12,9 @@ from functools import cache
 
 from safetensors import SafetensorError
 
-_MEMORY = re.compile("allocate|out of memory|not enough memory|size calculation overflowed", re.IGNORECASE)  # in torch's and numpy's words
+_MEMORY = re.compile(
+    "allocate|out of memory|not enough memory|size calculation overflowed", re.IGNORECASE
+)  # in torch's and numpy's words
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -46,7 +48,9 @@ class NotFinite(RefusedMessage, Diverged):
 
 
 class DataError(ValueError):
-    """A data file is missing, damaged or not what its place in the layout says; the message names it."""
+    """A data file is missing, damaged or not what its place in the layout says; the message names
+    it.
+    """
 
 
 class NoFile(DataError):
@@ -54,8 +58,11 @@ class NoFile(DataError):
 
 
 @contextmanager
-def unreadable(told: str, kind: type[Exception] = DataError, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn whatever a reader raises inside, whose errors depend on the damage, into ``kind``: what is ``told``, and why in one line.
+def unreadable(
+    told: str, kind: type[Exception] = DataError, but: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Turn whatever a reader raises inside, whose errors depend on the damage, into ``kind``: what
+    is ``told``, and why in one line.
 
     The errors ``but``, and what says that the memory was too small, stay what they are.
     """
@@ -68,8 +75,14 @@ def unreadable(told: str, kind: type[Exception] = DataError, but: tuple[type[Exc
 
 
 @contextmanager
-def prefixed(place: str, found: type[Exception] | tuple[type[Exception], ...], kind: type[Exception] = DataError) -> Iterator[None]:
-    """Turn errors inside of the kinds ``found`` into ``kind``, whose text begins with the ``place``."""
+def prefixed(
+    place: str,
+    found: type[Exception] | tuple[type[Exception], ...],
+    kind: type[Exception] = DataError,
+) -> Iterator[None]:
+    """Turn errors inside of the kinds ``found`` into ``kind``, whose text begins with the
+    ``place``.
+    """
     try:
         yield
     except found as error:
@@ -78,7 +91,9 @@ def prefixed(place: str, found: type[Exception] | tuple[type[Exception], ...], k
 
 @cache  # every user and run reads the same files again
 def remark(text: str, *values: object) -> None:
-    """Warn once in this process of what a file holds; ``values`` are those of the text's placeholders."""
+    """Warn once in this process of what a file holds; ``values`` are those of the text's
+    placeholders.
+    """
     logging.getLogger("fedmuscle").warning(text, *values)
 
 

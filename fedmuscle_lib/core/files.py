@@ -19,7 +19,8 @@ from fedmuscle_lib.core.errors import DataError, NoFile, line_of
 
 ROOT = Path(__file__).resolve().parents[2]  # the clone, also where a link leads to the library
 MANIFEST = "manifest.json"  # in a folder that `data_prep` wrote
-MOST_BYTES = 1 << 32  # of a file; the test set of a user with Food-101, the largest that `data_prep` writes, has 0.3 GB
+# of a file; the test set of a user with Food-101, the largest that `data_prep` writes, has 0.3 GB
+MOST_BYTES = 1 << 32
 _MOST_JSON = 1 << 28  # bytes
 
 
@@ -30,7 +31,8 @@ def user_path(text: str | Path, name: str = "") -> Path:
         name: of the option, argument or variable of the environment, with which an error begins.
 
     Raises:
-        ValueError: an empty text, which would be the current folder, or a ``~name`` without a home folder.
+        ValueError: an empty text, which would be the current folder, or a ``~name`` without a home
+            folder.
     """
     named = f"{name}: " if name else ""
     if not str(text):
@@ -42,7 +44,9 @@ def user_path(text: str | Path, name: str = "") -> Path:
 
 
 def python_path() -> str:
-    """PYTHONPATH of a child process, in which this library stands before another one that is installed."""
+    """PYTHONPATH of a child process, in which this library stands before another one that is
+    installed.
+    """
     return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 
@@ -54,7 +58,9 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
         DataError: naming the file; it is larger, a folder or a device, or can't be read.
     """
     with opened(path, most) as file:
-        content = file.read(min(most, os.fstat(file.fileno()).st_size) + 1)  # so many bytes are allocated
+        content = file.read(
+            min(most, os.fstat(file.fileno()).st_size) + 1
+        )  # so many bytes are allocated
     if len(content) > most:
         raise DataError(f"{path}: larger than {most:,} bytes")
     return content
@@ -69,7 +75,11 @@ def opened(path: Path, most: int = MOST_BYTES) -> Iterator[BinaryIO]:
     """
     try:
         # a pipe that nobody writes to would be waited for
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+        with open(
+            path,
+            "rb",
+            opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)),
+        ) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise DataError(f"{path}: a pipe or a device, not a file")
@@ -79,22 +89,32 @@ def opened(path: Path, most: int = MOST_BYTES) -> Iterator[BinaryIO]:
     except FileNotFoundError:
         raise NoFile(f"{path}: no such file") from None
     except (OSError, ValueError) as error:  # the second for a name that no file can have
-        raise error if isinstance(error, DataError) else DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise (
+            error
+            if isinstance(error, DataError)
+            else DataError(f"{path}: {getattr(error, 'strerror', None) or error}")
+        ) from None
 
 
 Stamp = tuple[int, int, int, int]
 
 
 def stamp_of(path: str | Path) -> Stamp | None:
-    """Return what changes when the content of a regular file does: size, times of its content and of its entry, number of the latter.
+    """Return what changes when the content of a regular file does: size, times of its content and
+    of its entry, number of the latter.
 
-    The time of the content alone can be set, and is by whoever copies a file with its times. None for what is no file, or leads nowhere.
+    The time of the content alone can be set, and is by whoever copies a file with its times. None
+    for what is no file, or leads nowhere.
     """
     try:
         status = os.stat(path)
     except FileNotFoundError:
         return None
-    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+    return (
+        (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        if stat.S_ISREG(status.st_mode)
+        else None
+    )
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
@@ -108,13 +128,16 @@ def read_json(path: Path) -> dict[str, Any]:
 
     Raises:
         NoFile: naming the file; it is missing.
-        DataError: naming the file; it can't be read, is not JSON, or holds something else than an object.
+        DataError: naming the file; it can't be read, is not JSON, or holds something else than an
+            object.
     """
     return parse_json(read_bytes(path, _MOST_JSON), str(path))
 
 
 def parse_json(content: bytes, name: str) -> dict[str, Any]:
-    """Return what :func:`read_json` returns, of bytes; raises DataError, which begins with ``name``."""
+    """Return what :func:`read_json` returns, of bytes; raises DataError, which begins with
+    ``name``.
+    """
     found = parse_any(content, name)
     if not isinstance(found, dict):
         raise DataError(f"{name}: holds a {type(found).__name__}, not an object")
@@ -122,7 +145,9 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
 
 
 def parse_any(content: bytes, name: str) -> Any:
-    """Any JSON value; raises DataError, which begins with ``name``, if it is not JSON, or too deep."""
+    """Any JSON value; raises DataError, which begins with ``name``, if it is not JSON, or too
+    deep.
+    """
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -135,7 +160,8 @@ def write(path: Path, text: str) -> None:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Put ``content`` in the place of ``path`` at once, when it is complete, and make its folder; two writers don't disturb each other.
+    """Put ``content`` in the place of ``path`` at once, when it is complete, and make its folder;
+    two writers don't disturb each other.
 
     Raises:
         OSError: naming ``path``; a link in its place is left alone.
@@ -154,7 +180,8 @@ def put(path: Path, content: bytes) -> None:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Make a file of ``size`` bytes, or give one room for its holes: a disk that gets full would end the process that writes into a hole.
+    """Make a file of ``size`` bytes, or give one room for its holes: a disk that gets full would
+    end the process that writes into a hole.
 
     Raises:
         OSError: there is no room.
@@ -166,7 +193,8 @@ def reserve(path: Path, size: int) -> None:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Name ``path`` in errors from inside: a full disk's error has no file name, and safetensors' error is no OSError.
+    """Name ``path`` in errors from inside: a full disk's error has no file name, and safetensors'
+    error is no OSError.
 
     Raises:
         OSError: names the file.

@@ -1,7 +1,8 @@
 """Notebooks as files: their parameters, and the names of their folders of results.
 
-A notebook's own parameters are the committed ones: JupyterLab saves a parameters cell that somebody tries out, which must neither change
-what the grid computes nor make the results look like the notebook's usual ones. Outside a clone they are those of the file.
+A notebook's own parameters are the committed ones: JupyterLab saves a parameters cell that somebody
+tries out, which must neither change what the grid computes nor make the results look like the
+notebook's usual ones. Outside a clone they are those of the file.
 """
 
 from __future__ import annotations
@@ -23,9 +24,17 @@ FIGURES = ROOT / "figures"  # the reference
 RESULTS = ROOT / "results"  # which git ignores
 PROVENANCE = "provenance.json"  # in a folder of results
 OUTCOME = "result.json"  # likewise: how its execution went
-# The contract puts a notebook's results for any seeds in one folder; the others say where and on what it runs.
+# The contract puts a notebook's results for any seeds in one folder; the others say where and on
+# what it runs.
 UNNAMED = {"profile", "output", "seeds", "device", "threads", "data_dir", "models_path"}
-_TYPES: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict}
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "str": str,
+    "int": int,
+    "float": (int, float),
+    "bool": bool,
+    "list": list,
+    "dict": dict,
+}
 _EXAMPLES = {list: "[0, 1]", dict: '{"rounds": 2}'}
 _LONGEST = 150  # characters of a folder's name; many systems take 255 bytes
 Value = TypeVar("Value", list[Any], dict[str, Any])
@@ -45,14 +54,22 @@ class Parameter:
 
 
 def declared(path: Path) -> dict[str, Parameter]:
-    """Return the parameters that the file's parameters cell declares; raises DataError if it is no notebook, or they are not Python."""
+    """Return the parameters that the file's parameters cell declares; raises DataError if it is no
+    notebook, or they are not Python.
+    """
     return _parameters(read_bytes(path), str(path))
 
 
 def committed(path: Path) -> dict[str, Any]:
-    """Return the values of the :func:`declared` parameters: those of the last commit, where it has them."""
+    """Return the values of the :func:`declared` parameters: those of the last commit, where it has
+    them.
+    """
     try:  # a relative name: git knows where in the clone the folder lies
-        said = subprocess.run(["git", "-C", path.parent, "show", f"HEAD:./{path.name}"], capture_output=True, check=False)
+        said = subprocess.run(
+            ["git", "-C", path.parent, "show", f"HEAD:./{path.name}"],
+            capture_output=True,
+            check=False,
+        )
         theirs = _parameters(said.stdout, f"HEAD:{path.name}") if said.returncode == 0 else {}
     except OSError:  # no git
         theirs = {}
@@ -62,7 +79,11 @@ def committed(path: Path) -> dict[str, Any]:
 def _parameters(content: bytes, name: str) -> dict[str, Parameter]:
     try:
         cells = parse_json(content, name).get("cells", [])
-        sources = ["".join(cell["source"]) for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+        sources = [
+            "".join(cell["source"])
+            for cell in cells
+            if "parameters" in cell["metadata"].get("tags", [])
+        ]
     except (AttributeError, KeyError, TypeError) as error:
         raise DataError(f"{name}: not a notebook ({line_of(repr(error))})") from None
     try:
@@ -71,10 +92,18 @@ def _parameters(content: bytes, name: str) -> dict[str, Parameter]:
         raise DataError(f"{name}: its parameters cell is not Python: line {error.lineno}") from None
     found = {}
     for statement in statements:
-        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        targets = (
+            statement.targets
+            if isinstance(statement, ast.Assign)
+            else [getattr(statement, "target", None)]
+        )
         if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(targets[0], ast.Name):
             value = _literal(statement.value)
-            kind = ast.unparse(statement.annotation).split("[")[0] if isinstance(statement, ast.AnnAssign) else type(value).__name__
+            kind = (
+                ast.unparse(statement.annotation).split("[")[0]
+                if isinstance(statement, ast.AnnAssign)
+                else type(value).__name__
+            )
             found[targets[0].id] = Parameter(kind, value)
     return found
 
@@ -87,41 +116,60 @@ def _literal(node: ast.expr | None) -> Any:
 
 
 def literal(name: str, value: Any, kind: type[Value]) -> Value:
-    """Return the parameter ``name`` as a ``kind``: ``papermill -p`` hands lists and dicts over as text.
+    """Return the parameter ``name`` as a ``kind``: ``papermill -p`` hands lists and dicts over as
+    text.
 
     >>> literal("seeds", "[0, 1]", list)
     [0, 1]
 
     Raises:
-        ValueError: ``value`` is not a ``kind`` and is no text of one; the message names the parameter.
+        ValueError: ``value`` is not a ``kind`` and is no text of one; the message names the
+            parameter.
     """
     try:
         read = ast.literal_eval(value) if isinstance(value, str) else value
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # the last two: too deep for the parser
+    except (
+        ValueError,
+        SyntaxError,
+        TypeError,
+        MemoryError,
+        RecursionError,
+    ):  # the last two: too deep for the parser
         read = value
     if not isinstance(read, kind):
-        raise ValueError(f"parameter {name}: expected a {kind.__name__} such as {_EXAMPLES[kind]}, got {shown(value)}")
+        raise ValueError(
+            f"parameter {name}: expected a {kind.__name__} such as {_EXAMPLES[kind]}, got"
+            f" {shown(value)}"
+        )
     return read
 
 
 def fits(value: Any, type_name: str) -> bool:
-    """Return whether a parameter that is annotated with ``type_name`` can take ``value``; a whole number is a float too."""
+    """Return whether a parameter that is annotated with ``type_name`` can take ``value``; a whole
+    number is a float too.
+    """
     if isinstance(value, bool):
         return type_name == "bool"
     return isinstance(value, _TYPES.get(type_name, object))
 
 
-# --- folders of results --------------------------------------------------------------------------------------------------------
+# --- folders of results
 
 
 def results_folder(notebook: str, profile: str, output: str = "", **parameters: Any) -> Path:
-    """Make ``<output>/<profile>/<folder_name>`` and return it; without ``output`` it is below the repository's ``results``.
+    """Make ``<output>/<profile>/<folder_name>`` and return it; without ``output`` it is below the
+    repository's ``results``.
 
     Args:
         notebook: its name.
-        parameters: the notebook's other parameters, so that changed ones do not overwrite its usual results.
+        parameters: the notebook's other parameters, so that changed ones do not overwrite its usual
+            results.
     """
-    folder = user_path(output or RESULTS, "output") / profile / folder_name(notebook, profile, parameters)
+    folder = (
+        user_path(output or RESULTS, "output")
+        / profile
+        / folder_name(notebook, profile, parameters)
+    )
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -132,10 +180,14 @@ def written(folder: Path) -> str:
     return f"Written to {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}"
 
 
-def folder_name(notebook: str, profile: str, parameters: Mapping[str, Any], among: Path | None = None) -> str:
-    """Return the name of a folder of results: the notebook's, and the parameters that are neither its own nor its reference's.
+def folder_name(
+    notebook: str, profile: str, parameters: Mapping[str, Any], among: Path | None = None
+) -> str:
+    """Return the name of a folder of results: the notebook's, and the parameters that are neither
+    its own nor its reference's.
 
-    Such as ``table7_rounds=5`` or, since a setup and a protocol need no more than their names, ``controls_setup1_unequal``.
+    Such as ``table7_rounds=5`` or, since a setup and a protocol need no more than their names,
+    ``controls_setup1_unequal``.
 
     Args:
         among: the folder of the notebook; by default the present one or the repository's.
@@ -143,26 +195,38 @@ def folder_name(notebook: str, profile: str, parameters: Mapping[str, Any], amon
     paths = [place / f"{notebook}.ipynb" for place in ([among] if among else [Path(), NOTEBOOKS])]
     if not (path := next(filter(Path.is_file, paths), None)):  # it can't be told what was changed
         return notebook
-    usual, theirs = flat(committed(path.absolute())), flat(reference_parameters(FIGURES / profile / notebook))
+    usual, theirs = (
+        flat(committed(path.absolute())),
+        flat(reference_parameters(FIGURES / profile / notebook)),
+    )
     changed = {
         name: value
         for name, value in flat(parameters).items()
-        if name not in UNNAMED and not any(name in known and known[name] == value for known in (usual, theirs))
+        if name not in UNNAMED
+        and not any(name in known and known[name] == value for known in (usual, theirs))
     }
-    parts = [_text(value) if name in ("setup", "protocol") else f"{name}={_text(value)}" for name, value in changed.items()]
+    parts = [
+        _text(value) if name in ("setup", "protocol") else f"{name}={_text(value)}"
+        for name, value in changed.items()
+    ]
     if len(named := "_".join([notebook, *parts])) > _LONGEST:
         return f"{notebook}_{_digest(parts)}"
     return named
 
 
 def notebook_of(folder: str) -> str:
-    """Return the notebook whose folder of results has this name: the longest that the name begins with."""
+    """Return the notebook whose folder of results has this name: the longest that the name begins
+    with.
+    """
     names = [path.stem for place in (Path(), NOTEBOOKS) for path in place.glob("*.ipynb")]
-    return max((name for name in names if f"{folder}_".startswith(f"{name}_")), key=len, default=folder)
+    return max(
+        (name for name in names if f"{folder}_".startswith(f"{name}_")), key=len, default=folder
+    )
 
 
 def reference_parameters(folder: Path, file: str = PROVENANCE) -> dict[str, Any]:
-    """Return the parameters of which the results in ``folder`` came, as a ``file`` there names them; none where there is none.
+    """Return the parameters of which the results in ``folder`` came, as a ``file`` there names
+    them; none where there is none.
 
     Raises:
         DataError: naming the file; it has other than a notebook's parameters.
@@ -175,36 +239,53 @@ def reference_parameters(folder: Path, file: str = PROVENANCE) -> dict[str, Any]
 
 
 def flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a notebook's parameters with each of its ``overrides`` beside the others, in place of what they override."""
+    """Return a notebook's parameters with each of its ``overrides`` beside the others, in place of
+    what they override.
+    """
     overrides = parameters.get("overrides") or {}
-    return {name: value for name, value in parameters.items() if name != "overrides"} | (overrides if isinstance(overrides, dict) else {})
+    return {name: value for name, value in parameters.items() if name != "overrides"} | (
+        overrides if isinstance(overrides, dict) else {}
+    )
 
 
 def runs_of(folder: Path) -> list[dict[str, Any]]:
-    """The runs that the provenance in a notebook's folder names, each with all its facts; none where there is no provenance.
+    """The runs that the provenance in a notebook's folder names, each with all its facts; none
+    where there is no provenance.
 
     Returns:
-        For each run its arm, address, system, settings (as JSON values, without places), origin ("shipped" or "computed"), versions,
-        seconds, finished (ISO format, UTC) and peak_memory_bytes.
+        For each run its arm, address, system, settings (as JSON values, without places), origin
+        ("shipped" or "computed"), versions, seconds, finished (ISO format, UTC) and
+        peak_memory_bytes.
 
     Raises:
-        DataError: naming the file; it can't be read, or its runs are not as ``report.provenance.provenance_of`` gives them.
+        DataError: naming the file; it can't be read, or its runs are not as
+            ``report.provenance.provenance_of`` gives them.
     """
     path = folder / PROVENANCE
     if not path.exists():
         return []
     provenance = read_json(path)
     try:
-        runs = [_merged(_merged(provenance["shared"], provenance["arms"][run["arm"]]), run) for run in provenance["runs"]]
+        runs = [
+            _merged(_merged(provenance["shared"], provenance["arms"][run["arm"]]), run)
+            for run in provenance["runs"]
+        ]
     except (AttributeError, KeyError, TypeError):
         raise DataError(f"{path}: not the provenance of a notebook: no list of runs") from None
     if not all(isinstance(run.get(name), str) for run in runs for name in ("address", "finished")):
-        raise DataError(f"{path}: not the provenance of a notebook: a run without its address, or when it was finished")
+        raise DataError(
+            f"{path}: not the provenance of a notebook: a run without its address, or when it was"
+            " finished"
+        )
     return runs
 
 
 def _merged(known: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    both = {name for name in known.keys() & facts.keys() if isinstance(known[name], dict) and isinstance(facts[name], dict)}
+    both = {
+        name
+        for name in known.keys() & facts.keys()
+        if isinstance(known[name], dict) and isinstance(facts[name], dict)
+    }
     return known | facts | {name: _merged(known[name], facts[name]) for name in both}
 
 

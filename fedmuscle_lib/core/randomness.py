@@ -1,7 +1,8 @@
 """Randomness that depends on what it is for, and on nothing that happened before.
 
-Every draw has an address, such as ``(seed, "order", user 3, round 7)``. A resumed run therefore needs no generator states, and
-two algorithms with one seed start from the same weights and see the same samples in the same order.
+Every draw has an address, such as ``(seed, "order", user 3, round 7)``. A resumed run therefore
+needs no generator states, and two algorithms with one seed start from the same weights and see the
+same samples in the same order.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ def generator(*address: object) -> torch.Generator:
 
 
 def batches(n: int, size: int, *address: object) -> list[torch.Tensor]:
-    """A shuffled pass over ``n`` samples in batches of ``size``, the last one short; a remainder of one joins the batch before.
+    """A shuffled pass over ``n`` samples in batches of ``size``, the last one short; a remainder of
+    one joins the batch before.
 
-    Contrast needs two samples, and dropping the remainder would lose a third of a data set of fifty (Appendix G).
+    Contrast needs two samples, and dropping the remainder would lose a third of a data set of fifty
+    (Appendix G).
     """
     order = torch.randperm(n, generator=generator(*address))
     parts = list(order.split(size))

@@ -1,6 +1,7 @@
 """Registries by name, and suggestions for a name that is unknown.
 
-Classes can stand in modules of their own in one package: a new module registers its class, and nothing else changes.
+Classes can stand in modules of their own in one package: a new module registers its class, and
+nothing else changes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _FEW = 30  # names that an error can list in one line
 
 
 def meant(name: object, known: Iterable[str]) -> str:
-    """The end of an error: the known name that is nearest to an unknown one, in whatever case; where none is near, all of them if few."""
+    """The end of an error: the known name that is nearest to an unknown one, in whatever case;
+    where none is near, all of them if few.
+    """
     by_lower = {each.lower(): each for each in known}
     if near := get_close_matches(str(name).lower(), by_lower, n=1):
         return f"; did you mean {by_lower[near[0]]!r}?"
@@ -28,15 +31,22 @@ def check_known(what: str, name: object, known: Collection[str]) -> None:
     """Check a name against those that are known.
 
     Raises:
-        ValueError: it is none of them: what it is, such as "unknown profile", the name, and what may have been meant.
+        ValueError: it is none of them: what it is, such as "unknown profile", the name, and what
+            may have been meant.
     """
     if name not in known:
         raise ValueError(f"{what} {name!r}{meant(name, known)}")
 
 
 def own_options(options: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The options of the member called ``name``, by their own names, of those that settings give: the inverse of ``Registered.named``."""
-    return {option.removeprefix(f"{name}."): value for option, value in options.items() if option.startswith(f"{name}.")}
+    """The options of the member called ``name``, by their own names, of those that settings give:
+    the inverse of ``Registered.named``.
+    """
+    return {
+        option.removeprefix(f"{name}."): value
+        for option, value in options.items()
+        if option.startswith(f"{name}.")
+    }
 
 
 def import_modules(package: str) -> None:
@@ -49,8 +59,8 @@ def import_modules(package: str) -> None:
 class Registered:
     """Base of a family of classes that are found by name.
 
-    The family's root says with ``family=`` what its members are called in errors. A subclass of the root that sets ``name`` registers
-    itself; one without a name is a base of others.
+    The family's root says with ``family=`` what its members are called in errors. A subclass of the
+    root that sets ``name`` registers itself; one without a name is a base of others.
 
     Attributes:
         name: for settings and files.
@@ -85,7 +95,8 @@ class Registered:
 
     @classmethod
     def get(cls, name: str) -> type[Self]:
-        """Return the member called ``name``. An unknown name makes the root's package look for new modules in its folder first.
+        """Return the member called ``name``. An unknown name makes the root's package look for new
+        modules in its folder first.
 
         Raises:
             ValueError: there is none; the message says what may have been meant.

@@ -1,6 +1,8 @@
-"""Checks of tensors from other parties and from saved models, before anything is computed with them.
+"""Checks of tensors from other parties and from saved models, before anything is computed with
+them.
 
-Every system's server looks at messages through this module first, and every reader of saved models at their files.
+Every system's server looks at messages through this module first, and every reader of saved models
+at their files.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from fedmuscle_lib.core.errors import DataError, NotFinite, RefusedMessage, line
 
 
 def plain(sender: str, what: str, value: object, device: torch.device) -> Tensor:
-    """Return ``value`` if it is a dense tensor of ordinary numbers on ``device`` that has memory for all of them.
+    """Return ``value`` if it is a dense tensor of ordinary numbers on ``device`` that has memory
+    for all of them.
 
-    Nothing that a subclass of ``Tensor`` could override is called, and no number is read: reading past the end of a storage that was
+    Nothing that a subclass of ``Tensor`` could override is called, and no number is read: reading
+        past the end of a storage that was
     shrunk would end the process.
 
     Args:
@@ -29,27 +33,43 @@ def plain(sender: str, what: str, value: object, device: torch.device) -> Tensor
         RefusedMessage: naming the sender, for anything else.
     """
     if type(value) is not Tensor:
-        raise RefusedMessage(f"{sender} sent {what} as a {type(value).__name__}; a plain tensor is expected")
+        raise RefusedMessage(
+            f"{sender} sent {what} as a {type(value).__name__}; a plain tensor is expected"
+        )
     if value.layout != torch.strided or value.is_nested or value.is_quantized:
-        kind = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout).removeprefix("torch.")
+        kind = (
+            "nested"
+            if value.is_nested
+            else "quantized"
+            if value.is_quantized
+            else str(value.layout).removeprefix("torch.")
+        )
         raise RefusedMessage(f"{sender} sent {what} as a {kind} tensor; a dense one is expected")
-    if value.device.type != device.type or (device.index is not None and value.device.index != device.index):
+    if value.device.type != device.type or (
+        device.index is not None and value.device.index != device.index
+    ):
         raise RefusedMessage(f"{sender} sent {what} on {value.device}; {device} is expected")
     if value.numel():
-        last = value.storage_offset() + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+        last = value.storage_offset() + sum(
+            (size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True)
+        )
         if (last + 1) * value.itemsize > value.untyped_storage().nbytes():
             raise RefusedMessage(f"{sender} sent {what} without memory for all numbers")
     return value
 
 
 def own_copy(value: Tensor) -> Tensor:
-    """Return the numbers in memory of the receiver's own, so that nothing that happens to ``value`` later changes them."""
+    """Return the numbers in memory of the receiver's own, so that nothing that happens to ``value``
+    later changes them.
+    """
     return torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.detach())
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """The range of a message's numbers: from ``low`` to ``high``, both included, with a fractional part or ``whole``."""
+    """The range of a message's numbers: from ``low`` to ``high``, both included, with a fractional
+    part or ``whole``.
+    """
 
     low: float = -inf
     high: float = inf
@@ -62,14 +82,25 @@ class Numbers:
 
     def __str__(self) -> str:
         kind = "whole numbers" if self.whole else "floating-point numbers"
-        return kind if self == Numbers(whole=self.whole) else f"{kind} from {self.low:g} to {self.high:g}"
+        return (
+            kind
+            if self == Numbers(whole=self.whole)
+            else f"{kind} from {self.low:g} to {self.high:g}"
+        )
 
 
 _WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64)
 _FRACTIONAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def copied(sender: str, what: str, value: object, shape: tuple[int, ...], device: torch.device, numbers: Numbers = Numbers()) -> Tensor:
+def copied(
+    sender: str,
+    what: str,
+    value: object,
+    shape: tuple[int, ...],
+    device: torch.device,
+    numbers: Numbers = Numbers(),
+) -> Tensor:
     """Return the receiver's own copy of a tensor of this shape whose type holds such numbers.
 
     Raises:
@@ -79,11 +110,20 @@ def copied(sender: str, what: str, value: object, shape: tuple[int, ...], device
     if tensor.dtype not in numbers.types:
         raise RefusedMessage(f"{sender} sent {what} as {tensor.dtype}; {numbers} are expected")
     if tuple(tensor.shape) != shape:
-        raise RefusedMessage(f"{sender} sent {what} of shape {tuple(tensor.shape)}; {shape} is expected")
+        raise RefusedMessage(
+            f"{sender} sent {what} of shape {tuple(tensor.shape)}; {shape} is expected"
+        )
     return own_copy(tensor)
 
 
-def unit_rows(sender: str, value: object, shape: tuple[int, int], place: str, device: torch.device, tolerance: float) -> Tensor:
+def unit_rows(
+    sender: str,
+    value: object,
+    shape: tuple[int, int],
+    place: str,
+    device: torch.device,
+    tolerance: float,
+) -> Tensor:
     """Return the receiver's own copy of representations (rows, d).
 
     Args:
@@ -102,12 +142,16 @@ def unit_rows(sender: str, value: object, shape: tuple[int, int], place: str, de
         where = f"(row {worst} of {place})"
         if not torch.isfinite(z[worst]).all():
             raise NotFinite(f"{sender} sent a representation that is not finite {where}")
-        raise RefusedMessage(f"{sender} sent a representation that has norm {norms[worst]:.4g}, not 1 {where}")
+        raise RefusedMessage(
+            f"{sender} sent a representation that has norm {norms[worst]:.4g}, not 1 {where}"
+        )
     return z
 
 
 def like(value: object, ours: Tensor) -> bool:
-    """Return whether ``value`` is a tensor of the same shape and type, and can take the place of ours."""
+    """Return whether ``value`` is a tensor of the same shape and type, and can take the place of
+    ours.
+    """
     return type(value) is Tensor and value.shape == ours.shape and value.dtype == ours.dtype
 
 
@@ -118,7 +162,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         DataError: naming the file, unless it can be read and all numbers are finite.
     """
     with unreadable(f"{path}: not readable tensors"), safe_open(path, "pt") as file:
-        tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        tensors, about = (
+            {name: file.get_tensor(name) for name in file.keys()},  # noqa: SIM118 - no dict
+            file.metadata() or {},
+        )
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise DataError(f"{path}: {line_of(name)} has numbers that are not finite")

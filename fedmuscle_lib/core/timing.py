@@ -11,9 +11,16 @@ import torch
 _SHORT = 0.005  # seconds below which a round repeats a call
 
 
-def alternate(calls: Mapping[str, Callable[[], object]], rounds: int, patience: float, device: str) -> dict[str, float]:
-    """Median seconds of each call over so many rounds, or fewer where they last longer than ``patience``; a first one does not count."""
-    repeats = {name: max(1, round(_SHORT / max(1e-6, seconds(call, device)))) for name, call in calls.items()}
+def alternate(
+    calls: Mapping[str, Callable[[], object]], rounds: int, patience: float, device: str
+) -> dict[str, float]:
+    """Median seconds of each call over so many rounds, or fewer where they last longer than
+    ``patience``; a first one does not count.
+    """
+    repeats = {
+        name: max(1, round(_SHORT / max(1e-6, seconds(call, device))))
+        for name, call in calls.items()
+    }
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in rounds_of(rounds, patience):
         for name, call in calls.items():
@@ -22,7 +29,9 @@ def alternate(calls: Mapping[str, Callable[[], object]], rounds: int, patience: 
 
 
 def rounds_of(most: int, patience: float, fewest: int = 1) -> Iterator[int]:
-    """Numbers of rounds from 0; after ``patience`` seconds no further one begins, but for the ``fewest``."""
+    """Numbers of rounds from 0; after ``patience`` seconds no further one begins, but for the
+    ``fewest``.
+    """
     end = time.perf_counter() + patience
     for done in range(most):
         if done >= fewest and time.perf_counter() > end:

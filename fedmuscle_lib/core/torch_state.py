@@ -1,6 +1,8 @@
-"""Torch's global state that numbers depend on: ours while something is computed, the caller's again afterwards.
+"""Torch's global state that numbers depend on: ours while something is computed, the caller's again
+afterwards.
 
-A run is stored under its settings alone, so nothing that the caller's process has set for its own work may reach the run's numbers.
+A run is stored under its settings alone, so nothing that the caller's process has set for its own
+work may reach the run's numbers.
 """
 
 from __future__ import annotations
@@ -14,18 +16,28 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
-_PRODUCTS = [(backend, operation) for backend in ("mkldnn", "cuda") for operation in ("matmul", "conv", "rnn")]
+_PRODUCTS = [
+    (backend, operation)
+    for backend in ("mkldnn", "cuda")
+    for operation in ("matmul", "conv", "rnn")
+]
 _EXACT = ("none", "ieee")  # torch's two names for products of float32 in float32
-_ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH, SDPBackend.CUDNN_ATTENTION]
+_ATTENTION = [
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+    SDPBackend.CUDNN_ATTENTION,
+]
 
 
 @contextmanager
 def fixed_state(threads: int | None = None) -> Iterator[None]:
     """Fix the state that numbers depend on, and give the caller's back.
 
-    Inside, autocast is off, gradients are on and inference mode is off; new tensors are float32 and on the CPU; float32 is multiplied
-    without rounding to TF32 or bfloat16; oneDNN and all kernels of attention may be used; denormal numbers are kept. The global random
-    generator is not touched, because every draw has one of its own, and neither is what makes a GPU's sums repeatable.
+    Inside, autocast is off, gradients are on and inference mode is off; new tensors are float32 and
+    on the CPU; float32 is multiplied without rounding to TF32 or bfloat16; oneDNN and all kernels
+    of attention may be used; denormal numbers are kept. The global random generator is not touched,
+    because every draw has one of its own, and neither is what makes a GPU's sums repeatable.
 
     Args:
         threads: torch threads; by default as many as the caller has.
@@ -37,9 +49,21 @@ def fixed_state(threads: int | None = None) -> Iterator[None]:
         _put(stack, torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, True)
         _put(stack, _flushes_denormals, torch.set_flush_denormal, False)
         for device in _DEVICES:
-            _put(stack, partial(torch.is_autocast_enabled, device), partial(torch.set_autocast_enabled, device), False)
-        with suppress(RuntimeError):  # torch can't name one precision where the caller has set products apart; these follow
-            _put(stack, torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")
+            _put(
+                stack,
+                partial(torch.is_autocast_enabled, device),
+                partial(torch.set_autocast_enabled, device),
+                False,
+            )
+        with suppress(
+            RuntimeError
+        ):  # torch can't name one precision where the caller has set products apart; these follow
+            _put(
+                stack,
+                torch.get_float32_matmul_precision,
+                torch.set_float32_matmul_precision,
+                "highest",
+            )
         for product in _PRODUCTS:
             if torch._C._get_fp32_precision_getter(*product) not in _EXACT:
                 setter = partial(torch._C._set_fp32_precision_setter, *product)
@@ -52,7 +76,9 @@ def fixed_state(threads: int | None = None) -> Iterator[None]:
         yield
 
 
-def _put(stack: ExitStack, read: Callable[[], Any], write: Callable[[Any], Any], value: Any) -> None:
+def _put(
+    stack: ExitStack, read: Callable[[], Any], write: Callable[[Any], Any], value: Any
+) -> None:
     if (before := read()) != value:
         stack.callback(write, before)
         write(value)

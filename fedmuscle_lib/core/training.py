@@ -1,4 +1,6 @@
-"""A party's training: its floating-point operations, and the weights and optimisers that it goes on from."""
+"""A party's training: its floating-point operations, and the weights and optimisers that it goes on
+from.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,17 @@ from fedmuscle_lib.core.tensors import like
 
 @dataclass
 class FlopMeter:
-    """Floating-point operations by torch's counter, measured once a kind and shape of step and multiplied from then on.
+    """Floating-point operations by torch's counter, measured once a kind and shape of step and
+    multiplied from then on.
 
-    It counts matrix products and convolutions, and on a CPU not those inside fused attention (3 to 4 % of mini's models).
+    It counts matrix products and convolutions, and on a CPU not those inside fused attention (3 to
+    4 % of mini's models).
 
     Attributes:
-        total: operations of training as written, in which every call passes through the whole backbone.
-        done: operations that ran; frozen states are computed once (``fedmuscle_lib.models.frozen``).
+        total: operations of training as written, in which every call passes through the whole
+            backbone.
+        done: operations that ran; frozen states are computed once
+            (``fedmuscle_lib.models.frozen``).
         per_step: operations of a step by its key.
     """
 
@@ -50,17 +56,22 @@ class FlopMeter:
         return result
 
 
-def put_weights(party: str, model: nn.Module, ours: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+def put_weights(
+    party: str, model: nn.Module, ours: Mapping[str, Tensor], given: Mapping[str, Tensor]
+) -> None:
     """Copy tensors into a model.
 
     Args:
-        ours: those of the model that may be replaced, by name; the names of others, such as weights that several models share, are refused.
+        ours: those of the model that may be replaced, by name; the names of others, such as weights
+            that several models share, are refused.
         given: what replaces them, all of them.
 
     Raises:
         ValueError: naming the party and the tensor; a name, shape or type is not the model's.
     """
-    for name in ours.keys() ^ given.keys() or [name for name in ours if not like(given[name], ours[name])]:
+    for name in ours.keys() ^ given.keys() or [
+        name for name in ours if not like(given[name], ours[name])
+    ]:
         raise ValueError(f"{party}: {name!r} is not of this model")
     with torch.no_grad():
         for name, tensor in model.state_dict(keep_vars=True).items():
@@ -69,25 +80,38 @@ def put_weights(party: str, model: nn.Module, ours: Mapping[str, Tensor], given:
 
 
 def check_finite(party: str, tensors: Mapping[str, Tensor], when: str = "") -> None:
-    """Raises ``Diverged`` if training left a weight that is not finite, as the last step can whose own loss was finite."""
+    """Raises ``Diverged`` if training left a weight that is not finite, as the last step can whose
+    own loss was finite.
+    """
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
-            raise Diverged(f"{party}: {name!r} is not finite after training{when}; is lr or an option too large?")
+            raise Diverged(
+                f"{party}: {name!r} is not finite after training{when}; is lr or an option too"
+                " large?"
+            )
 
 
-def resume_optimiser(party: str, name: str, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Give an optimiser its state; torch would take any, and with moments of other shapes than the weights' the process may end.
+def resume_optimiser(
+    party: str, name: str, optimiser: torch.optim.Optimizer, state: dict[str, Any]
+) -> None:
+    """Give an optimiser its state; torch would take any, and with moments of other shapes than the
+    weights' the process may end.
 
     Raises:
         ValueError: naming the party and the optimiser; the state is none of its own.
     """
     before = _options(optimiser)
     optimiser.load_state_dict(state)
-    fits = all(like(t, p) or t.ndim == 0 for p, own in optimiser.state.items() for t in own.values())
+    fits = all(
+        like(t, p) or t.ndim == 0 for p, own in optimiser.state.items() for t in own.values()
+    )
     if not fits or _options(optimiser) != before:
         raise ValueError(f"{party}: the state of its {name} optimiser is none of this model's")
 
 
 def _options(optimiser: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Each group's learning rate and the like."""
-    return [{name: value for name, value in group.items() if name != "params"} for group in optimiser.param_groups]
+    return [
+        {name: value for name, value in group.items() if name != "params"}
+        for group in optimiser.param_groups
+    ]

@@ -1,8 +1,10 @@
-"""Versions of the arithmetic: what a stored run's address holds in place of the code that computed it.
+"""Versions of the arithmetic: what a stored run's address holds in place of the code that computed
+it.
 
-A version is raised by hand when a number changes that the class, or the core, computes. A docstring, a rename or a check changes none and
-throws no stored run away, nor does rounding. Tests of fingerprints fail where a number moved and the version did not. Code that has no
-fingerprint there, such as a user's own algorithm, has its source in the address instead.
+A version is raised by hand when a number changes that the class, or the core, computes. A
+docstring, a rename or a check changes none and throws no stored run away, nor does rounding. Tests
+of fingerprints fail where a number moved and the version did not. Code that has no fingerprint
+there, such as a user's own algorithm, has its source in the address instead.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from typing import ClassVar
 
 PACKAGE = Path(__file__).parents[1]
 CORE = 1  # what every run computes by: data, draws, client, server, the loss, the round
-# Raised when numbers move by rounding alone, since a sum is taken in another order. It is in no address: runs of two such values agree as
-# runs on two kinds of processor do. 2: SegFormer's decoder takes its products where the maps are small. 3: small layers with LoRA take one.
-# 4: large ones do too.
+# Raised when numbers move by rounding alone, since a sum is taken in another order. It is in no
+# address: runs of two such values agree as runs on two kinds of processor do. 2: SegFormer's
+# decoder takes its products where the maps are small. 3: small layers with LoRA take one. 4: large
+# ones do too.
 ROUNDING = 4
 
 
@@ -27,7 +30,8 @@ class Versioned:
 
     Attributes:
         version: raised by hand when a number that this class computes changes.
-        origin: SHA-256 of the source file as it was when the class was made; empty where there is none, as in a notebook's cell.
+        origin: SHA-256 of the source file as it was when the class was made; empty where there is
+            none, as in a notebook's cell.
     """
 
     version: ClassVar[int] = 1
@@ -39,10 +43,12 @@ class Versioned:
 
 
 def versions(*classes: type) -> dict[str, str]:
-    """Versions of classes and of what they refine, by name; with the source where no fingerprint guards the module.
+    """Versions of classes and of what they refine, by name; with the source where no fingerprint
+    guards the module.
 
     Raises:
-        ValueError: a class is defined in no file, so that nobody could tell two versions of it apart.
+        ValueError: a class is defined in no file, so that nobody could tell two versions of it
+            apart.
     """
     found = {}
     for each in dict.fromkeys(base for cls in classes for base in cls.__mro__):
@@ -50,8 +56,10 @@ def versions(*classes: type) -> dict[str, str]:
             continue
         if each.__module__ not in guarded() and not each.origin:
             raise ValueError(
-                f"{each.__name__} is defined in a notebook's cell or at a prompt, where a change of it can't be noticed: save it as a "
-                f"module, an algorithm as fedmuscle_lib/fedmuscle/algorithms/{each.__name__.lower()}.py (%%writefile does it from a cell)"
+                f"{each.__name__} is defined in a notebook's cell or at a prompt, where a change of"
+                " it can't be noticed: save it as a module, an algorithm as"
+                f" fedmuscle_lib/fedmuscle/algorithms/{each.__name__.lower()}.py (%%writefile does"
+                " it from a cell)"
             )
         version = str(vars(each).get("version", 1))  # its own: one that it inherits is its base's
         if each.__module__ in guarded():
@@ -65,7 +73,9 @@ def versions(*classes: type) -> dict[str, str]:
 def guarded() -> frozenset[str]:
     """Modules whose arithmetic has a committed fingerprint."""
     files = PACKAGE.glob("*/fingerprints.json")  # of each system, in its room
-    return frozenset(name for path in files for name in json.loads(path.read_text(encoding="utf8"))["modules"])
+    return frozenset(
+        name for path in files for name in json.loads(path.read_text(encoding="utf8"))["modules"]
+    )
 
 
 def _source_of(module: str) -> str:

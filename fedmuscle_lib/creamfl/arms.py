@@ -15,7 +15,8 @@ Run = History[Settings]
 
 
 def run_arms(common: dict[str, Any], algorithms: Iterable[str], seeds: Sequence[int]) -> list[Run]:
-    """Compute or fetch a run of each algorithm for each seed; seed after seed, so that a whole table of the first one comes first.
+    """Compute or fetch a run of each algorithm for each seed; seed after seed, so that a whole
+    table of the first one comes first.
 
     Args:
         common: settings of all runs.
@@ -26,4 +27,10 @@ def run_arms(common: dict[str, Any], algorithms: Iterable[str], seeds: Sequence[
         NotStored, and what else ``run_all`` raises.
     """
     names = list(dict.fromkeys([BASELINE, *algorithms]))
-    return run_all([parse(Settings, {**common, "algorithm": name, "seed": seed}) for seed in seeds for name in names])
+    return run_all(
+        [
+            parse(Settings, {**common, "algorithm": name, "seed": seed})
+            for seed in seeds
+            for name in names
+        ]
+    )

@@ -27,12 +27,17 @@ from fedmuscle_lib.models import FrozenStates
 
 SERVER = "server"
 MODALITIES = ("images", "texts")
-ERASED, DROPPED = 0.2, 0.1  # code: probabilities of an image to be erased in part, and of a word to be dropped
+ERASED, DROPPED = (
+    0.2,
+    0.1,
+)  # code: probabilities of an image to be erased in part, and of a word to be dropped
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Server, clients by number, and the test set as the server reads it; ``image_of`` is the row of each test caption's image."""
+    """Server, clients by number, and the test set as the server reads it; ``image_of`` is the row
+    of each test caption's image.
+    """
 
     server: Server
     clients: Mapping[int, Client]
@@ -41,7 +46,8 @@ class Federation:
 
 
 def build(settings: Settings) -> Federation:
-    """Read what the parties need and put them together. All clients of a checkpoint share its frozen weights and states.
+    """Read what the parties need and put them together. All clients of a checkpoint share its
+    frozen weights and states.
 
     Raises:
         DataError, OSError: data or a checkpoint is missing or damaged; the message names the file.
@@ -60,22 +66,40 @@ class _Builder:
     def federation(self) -> Federation:
         s, clients = self.settings, dict[int, Client]()
         for name in s.kinds_of_clients:
-            kind = kinds.get(name)(s, {modality: self.encoding(name, modality) for modality in kinds.get(name).modalities}, self.sets)
+            kind = kinds.get(name)(
+                s,
+                {
+                    modality: self.encoding(name, modality)
+                    for modality in kinds.get(name).modalities
+                },
+                self.sets,
+            )
             with prefixed(", ".join(kind.folders(s)), ValueError):
                 shares = kind.shares(s.clients[name])
             for rows in shares:
                 number = len(clients)
-                clients[number] = Client(number, kind, torch.as_tensor(rows, device=s.device), **self.party(name, number, kind))
+                clients[number] = Client(
+                    number,
+                    kind,
+                    torch.as_tensor(rows, device=s.device),
+                    **self.party(name, number, kind),
+                )
         test = {modality: self.read(self.sets["test"], SERVER, modality) for modality in MODALITIES}
-        server = Server({k: tuple(client.models) for k, client in clients.items()}, **self.party(SERVER, SERVER))
+        server = Server(
+            {k: tuple(client.models) for k, client in clients.items()}, **self.party(SERVER, SERVER)
+        )
         return Federation(server, clients, test, self.sets["test"].image_of.to(s.device))
 
     def party(self, name: str, number: object, kind: Kind | None = None) -> dict[str, Any]:
-        """Arguments of a client, or without a kind of the server; initial weights are drawn by its number, or name."""
+        """Arguments of a client, or without a kind of the server; initial weights are drawn by its
+        number, or name.
+        """
         s, modalities = self.settings, kind.modalities if kind else MODALITIES
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", s.seed, number))
-            models = {m: network(s, s.network_of(name, m), self.encoding(name, m)) for m in modalities}
+            models = {
+                m: network(s, s.network_of(name, m), self.encoding(name, m)) for m in modalities
+            }
             head = (kind.head() if kind else PairHead()).to(s.device)
         return {
             "models": models,
@@ -89,7 +113,14 @@ class _Builder:
     def recipe(self) -> Recipe:
         """How the server trains."""
         s, mode = self.settings, bool(self.settings.server_training_mode)
-        return Recipe("adam", s.server_lr, s.batch_size, s.batch_size, cosine(s.rounds), embeds_in_training=mode)
+        return Recipe(
+            "adam",
+            s.server_lr,
+            s.batch_size,
+            s.batch_size,
+            cosine(s.rounds),
+            embeds_in_training=mode,
+        )
 
     def encoding(self, party: str, modality: str) -> Pixels | Tokens:
         name = self.settings.network_of(party, modality)
@@ -113,12 +144,16 @@ class _Builder:
 
 
 def augmented(inputs: Tensor, *address: object) -> Tensor:
-    """Images (n, 3, h, w) of which a fifth are erased in part, or token ids (n, l) of which a tenth are dropped; drawn by the address."""
+    """Images (n, 3, h, w) of which a fifth are erased in part, or token ids (n, l) of which a tenth
+    are dropped; drawn by the address.
+    """
     if inputs.ndim == 4:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed(*address))
             return RandomErasing(p=ERASED)(inputs.float()).to(inputs.dtype)
     kept = torch.rand(inputs.shape, generator=generator(*address)).to(inputs.device) >= DROPPED
     kept[:, 0] = True  # the CLS token
-    order = (~kept).to(torch.int8).argsort(dim=1, stable=True)  # what is dropped goes behind the end
+    order = (
+        (~kept).to(torch.int8).argsort(dim=1, stable=True)
+    )  # what is dropped goes behind the end
     return inputs.masked_fill(~kept, 0).gather(1, order)

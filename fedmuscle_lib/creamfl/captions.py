@@ -27,6 +27,10 @@ def captioned(settings: Any) -> dict[str, Captioned]:
     folders = dict.fromkeys(getattr(settings, f"{name}_folder") for name in names)
     found: dict[str, Captioned] = {}
     for folder in folders:
-        own = {name: getattr(settings, f"{name}_size") for name in names if getattr(settings, f"{name}_folder") == folder}
+        own = {
+            name: getattr(settings, f"{name}_size")
+            for name in names
+            if getattr(settings, f"{name}_folder") == folder
+        }
         found |= parts(settings.data_dir / folder, own)
     return found

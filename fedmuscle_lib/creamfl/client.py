@@ -1,4 +1,6 @@
-"""A client: private data, which it trains on by itself, and public pairs, whose embeddings are all that leaves it."""
+"""A client: private data, which it trains on by itself, and public pairs, whose embeddings are all
+that leaves it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class Client(Party):
         self.number, self.kind, self.rows = number, kind, rows
 
     def fit(self, epochs: int, align: PublicLoss, round: int) -> tuple[float, float]:
-        """Train in a round (from 0): each epoch is a pass over private data, then one over the public pairs by ``align``.
+        """Train in a round (from 0): each epoch is a pass over private data, then one over the
+        public pairs by ``align``.
 
         Returns:
             Mean losses of the last epoch, private and public.
@@ -36,6 +39,8 @@ class Client(Party):
         """
         for epoch in range(epochs):
             local = self.over_own(self.rows, partial(self.kind.loss, self))
-            public = self.over_public(align, "alignment", "public order", *self.address, round, epoch)
+            public = self.over_public(
+                align, "alignment", "public order", *self.address, round, epoch
+            )
         self.check_weights()
         return local, public

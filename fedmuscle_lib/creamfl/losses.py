@@ -1,7 +1,7 @@
 """Losses of CreamFL in plain autograd.
 
-Letters: ``b`` batch, ``d`` dimension, ``n`` public pairs, ``c`` classes, ``k`` clients. "Code" is the authors' code
-(https://github.com/FLAIR-THU/CreamFL at 264252c).
+Letters: ``b`` batch, ``d`` dimension, ``n`` public pairs, ``c`` classes, ``k`` clients. "Code" is
+the authors' code (https://github.com/FLAIR-THU/CreamFL at 264252c).
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class ClassHead(nn.Module):
         classes = len(self.weight)
         logits = linear(SCALE * z, self.weight) - MARGIN * one_hot(labels, classes)
         weight = relu(self.weight)
-        return cross_entropy(logits, labels) + OF_WEIGHTS * cross_entropy(weight @ weight.T, torch.arange(classes, device=z.device))
+        return cross_entropy(logits, labels) + OF_WEIGHTS * cross_entropy(
+            weight @ weight.T, torch.arange(classes, device=z.device)
+        )
 
 
 class PairHead(nn.Module):
@@ -56,7 +58,8 @@ class PairHead(nn.Module):
             images, texts: (b, d), rows of one index are a pair.
 
         Source:
-            Code: with s = shift - scale |z_i - z_j|, softplus(-2 s) for a pair and softplus(2 s) for two rows that are none.
+            Code: with s = shift - scale |z_i - z_j|, softplus(-2 s) for a pair and softplus(2 s)
+                for two rows that are none.
         """
         s = self.shift - self.scale * torch.cdist(images, texts)
         sign = 2 * torch.eye(len(s), device=s.device) - 1
@@ -64,7 +67,8 @@ class PairHead(nn.Module):
 
 
 def inter_modal(z: Tensor, others: Tensor, rows: Tensor, tau: float) -> Tensor:
-    """Contrast of a client's public samples with the server's embeddings of the other modality, of all public pairs.
+    """Contrast of a client's public samples with the server's embeddings of the other modality, of
+    all public pairs.
 
     Args:
         z: (b, d), the gradient's owner.
@@ -78,7 +82,8 @@ def inter_modal(z: Tensor, others: Tensor, rows: Tensor, tau: float) -> Tensor:
 
 
 def intra_modal(z: Tensor, same: Tensor, before: Tensor, tau: float) -> Tensor:
-    """Contrast of a client's public samples with the server's embeddings of them, against its own before this round (as MOON).
+    """Contrast of a client's public samples with the server's embeddings of them, against its own
+    before this round (as MOON).
 
     Args:
         z: (b, d), the gradient's owner.
@@ -94,7 +99,8 @@ def intra_modal(z: Tensor, same: Tensor, before: Tensor, tau: float) -> Tensor:
 def global_local_weights(uploads: Sequence[Tensor], others: Tensor) -> Tensor:
     """Weights of clients for each public pair, (k, n), whose sum over clients is 1.
 
-    A client's score is the log-probability, among all n, of the pair's own embedding by the server in the other modality.
+    A client's score is the log-probability, among all n, of the pair's own embedding by the server
+    in the other modality.
 
     Args:
         uploads: k tensors (n, d).
@@ -107,10 +113,19 @@ def global_local_weights(uploads: Sequence[Tensor], others: Tensor) -> Tensor:
 
 
 def _own_log_probability(z: Tensor, others: Tensor) -> Tensor:
-    """Of each row's pair among all n, (n,), some rows at a time: a matrix (n, n) of the paper's 50,000 pairs would have 10 GB."""
-    return torch.cat([(part @ others.T).log_softmax(1).diagonal(k * ROWS) for k, part in enumerate(z.split(ROWS))])
+    """Of each row's pair among all n, (n,), some rows at a time: a matrix (n, n) of the paper's
+    50,000 pairs would have 10 GB.
+    """
+    return torch.cat(
+        [
+            (part @ others.T).log_softmax(1).diagonal(k * ROWS)
+            for k, part in enumerate(z.split(ROWS))
+        ]
+    )
 
 
 def global_local(uploads: Sequence[Tensor], others: Tensor) -> Tensor:
-    """The aggregate (n, d) by :func:`global_local_weights`; its rows are not normalised again, as in the code."""
+    """The aggregate (n, d) by :func:`global_local_weights`; its rows are not normalised again, as
+    in the code.
+    """
     return (global_local_weights(uploads, others)[..., None] * torch.stack(list(uploads))).sum(0)

@@ -1,7 +1,9 @@
-"""Networks of one modality, inputs -> unit vectors (b, d): from scratch, or a checkpoint whose last blocks LoRA adapts.
+"""Networks of one modality, inputs -> unit vectors (b, d): from scratch, or a checkpoint whose last
+blocks LoRA adapts.
 
-Those from scratch are transformers' classes and torch's GRU, with random weights: the paper has "All models are trained from scratch"
-(Appendix M). A name is one of :data:`SCRATCH`, with "+pie" for the authors' pooling, or that of a checkpoint.
+Those from scratch are transformers' classes and torch's GRU, with random weights: the paper has
+"All models are trained from scratch" (Appendix M). A name is one of :data:`SCRATCH`, with "+pie"
+for the authors' pooling, or that of a checkpoint.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import BertConfig, BertModel, ResNetConfig, ResNetModel
 
 from fedmuscle_lib.data.encodings import Modality, Pixels, Tokens
-from fedmuscle_lib.models import architecture_of, checkpoint_folder, image_side, load_backbone, load_tokenizer
+from fedmuscle_lib.models import (
+    architecture_of,
+    checkpoint_folder,
+    image_side,
+    load_backbone,
+    load_tokenizer,
+)
 from fedmuscle_lib.models.text import mean_of_tokens
 
 PIE = "+pie"
@@ -41,7 +49,9 @@ class ResNet(Encoder):
 
     def __init__(self, widths: list[int], depths: list[int], layer: str, stem: int) -> None:
         super().__init__()
-        self.net = ResNetModel(ResNetConfig(embedding_size=stem, hidden_sizes=widths, depths=depths, layer_type=layer))
+        self.net = ResNetModel(
+            ResNetConfig(embedding_size=stem, hidden_sizes=widths, depths=depths, layer_type=layer)
+        )
         self.width = widths[-1]
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,8 +72,15 @@ class GRU(Encoder):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         known = inputs != 0
-        packed = pack_padded_sequence(self.embedding(inputs), known.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        return pad_packed_sequence(self.net(packed)[0], batch_first=True, total_length=inputs.shape[1])[0], known
+        packed = pack_padded_sequence(
+            self.embedding(inputs), known.sum(1).cpu(), batch_first=True, enforce_sorted=False
+        )
+        return (
+            pad_packed_sequence(
+                self.net(packed)[0], batch_first=True, total_length=inputs.shape[1]
+            )[0],
+            known,
+        )
 
 
 class BERT(Encoder):
@@ -73,7 +90,9 @@ class BERT(Encoder):
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
-        config = BertConfig(vocab_size=vocabulary, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)  # as in UserModel
+        config = BertConfig(
+            vocab_size=vocabulary, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+        )  # as in UserModel
         self.net, self.width = BertModel(config, add_pooling_layer=False), config.hidden_size
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,12 +101,14 @@ class BERT(Encoder):
 
 
 class Pooled(nn.Module):
-    """An encoder, the mean of its states projected to d and, with ``pie``, self-attention over them.
+    """An encoder, the mean of its states projected to d and, with ``pie``, self-attention over
+    them.
 
     Has what ``models.UserModel`` has that a party asks for; nothing of it is frozen.
 
     Source:
-        The authors' code, PIE: LayerNorm(mean's projection + sigmoid(linear(states by one head of attention))).
+        The authors' code, PIE: LayerNorm(mean's projection + sigmoid(linear(states by one head of
+        attention))).
     """
 
     depth, deep_embeddings = 0, False
@@ -97,23 +118,34 @@ class Pooled(nn.Module):
         self.encoder, self.projection = encoder, nn.Linear(encoder.width, dim)
         self.pie = nn.ModuleDict()
         if pie:
-            score = nn.Sequential(nn.Linear(encoder.width, encoder.width // 2), nn.Tanh(), nn.Linear(encoder.width // 2, 1))
-            self.pie = nn.ModuleDict({"score": score, "local": nn.Linear(encoder.width, dim), "norm": nn.LayerNorm(dim)})
+            score = nn.Sequential(
+                nn.Linear(encoder.width, encoder.width // 2),
+                nn.Tanh(),
+                nn.Linear(encoder.width // 2, 1),
+            )
+            self.pie = nn.ModuleDict(
+                {"score": score, "local": nn.Linear(encoder.width, dim), "norm": nn.LayerNorm(dim)}
+            )
 
     def represent(self, inputs: Tensor) -> Tensor:
         """(b, d), unit norm."""
         states, known = self.encoder(inputs)
         z = self.projection(mean_of_tokens(states, known))
         if self.pie:
-            weights = self.pie["score"](states)[..., 0].masked_fill(known == 0, -torch.inf).softmax(1)
-            z = self.pie["norm"](z + self.pie["local"]((weights[..., None] * states).sum(1)).sigmoid())
+            weights = (
+                self.pie["score"](states)[..., 0].masked_fill(known == 0, -torch.inf).softmax(1)
+            )
+            z = self.pie["norm"](
+                z + self.pie["local"]((weights[..., None] * states).sum(1)).sigmoid()
+            )
         return normalize(z, dim=-1)
 
     def trainable_state(self) -> dict[str, Tensor]:
         return {name: tensor.detach() for name, tensor in self.state_dict().items()}
 
 
-# Appendix M's networks, and two for tests and teaching: class and sizes. Those of texts take the size of their vocabulary first.
+# Appendix M's networks, and two for tests and teaching: class and sizes. Those of texts take the
+# size of their vocabulary first.
 SCRATCH: dict[str, tuple[type[Encoder], tuple[Any, ...]]] = {
     "resnet-tiny": (ResNet, ([16, 32], [1, 1], "basic", 16)),
     "resnet-18": (ResNet, ([64, 128, 256, 512], [2, 2, 2, 2], "basic", 64)),
@@ -132,7 +164,9 @@ def encoding_of(settings: Any, modality: str, name: str) -> Pixels | Tokens:
         OSError: a checkpoint or tokenizer is missing or damaged; the message names it.
     """
     base = name.removesuffix(PIE)
-    folder = checkpoint_folder(settings.models_path, settings.tokenizer if base in SCRATCH else name)
+    folder = checkpoint_folder(
+        settings.models_path, settings.tokenizer if base in SCRATCH else name
+    )
     reads = SCRATCH[base][0].reads if base in SCRATCH else architecture_of(folder).reads
     if reads != modality:
         raise ValueError(f"networks: {name} reads {reads}, not {modality}")
@@ -144,7 +178,8 @@ def encoding_of(settings: Any, modality: str, name: str) -> Pixels | Tokens:
 
 
 def network(settings: Any, name: str, encoding: Pixels | Tokens) -> Any:
-    """Make a network with initial weights of torch's global generator: a :class:`Pooled`, or a ``UserModel`` whose head nobody uses.
+    """Make a network with initial weights of torch's global generator: a :class:`Pooled`, or a
+    ``UserModel`` whose head nobody uses.
 
     Raises:
         OSError: a checkpoint is missing or damaged; the message names it.
@@ -153,9 +188,16 @@ def network(settings: Any, name: str, encoding: Pixels | Tokens) -> Any:
     if base in SCRATCH:
         encoder, sizes = SCRATCH[base]
         vocabulary = (len(encoding.tokenizer),) if isinstance(encoding, Tokens) else ()
-        return Pooled(encoder(*vocabulary, *sizes), settings.dim, name.endswith(PIE)).to(settings.device)
+        return Pooled(encoder(*vocabulary, *sizes), settings.dim, name.endswith(PIE)).to(
+            settings.device
+        )
     folder: Path = checkpoint_folder(settings.models_path, name)
-    lora = {"rank": settings.rank, "lora_alpha": settings.rank, "lora_layers": "linear", "lora_blocks": settings.lora_blocks}
+    lora = {
+        "rank": settings.rank,
+        "lora_alpha": settings.rank,
+        "lora_layers": "linear",
+        "lora_blocks": settings.lora_blocks,
+    }
     head = {"head": "linear", "head_hidden": 1, "head_on": "features", "proj_dim": settings.dim}
     model = architecture_of(folder)(load_backbone(folder, settings.device), 1, **head, **lora)
     model.head.requires_grad_(False)

@@ -1,4 +1,5 @@
-"""A party: networks for one or two modalities, public pairs, and training. Server and clients are parties.
+"""A party: networks for one or two modalities, public pairs, and training. Server and clients are
+parties.
 
 Letters: ``b`` batch, ``d`` dimension, ``n`` public pairs.
 """
@@ -20,11 +21,17 @@ from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.core.training import FlopMeter, check_finite, put_weights, resume_optimiser
 from fedmuscle_lib.models import FrozenStates
 
-CLIP, MOMENTUM, WEIGHT_DECAY = 2.0, 0.9, 5e-5  # the authors' code: largest norm of a gradient with Adam; of SGD
+CLIP, MOMENTUM, WEIGHT_DECAY = (
+    2.0,
+    0.9,
+    5e-5,
+)  # the authors' code: largest norm of a gradient with Adam; of SGD
 AT_ONCE = 256  # samples that are embedded at once, where no step follows
 Embeddings = Mapping[str, Tensor]  # of public pairs by modality, (b, d) or (n, d)
 Schedule = Callable[[int], float]  # the share of a learning rate in a round, from 0
-PublicLoss = Callable[[Embeddings, Tensor, int], Tensor]  # of a batch's embeddings, its rows, and its position in the pass
+PublicLoss = Callable[
+    [Embeddings, Tensor, int], Tensor
+]  # of a batch's embeddings, its rows, and its position in the pass
 
 
 def constant(round: int) -> float:
@@ -51,7 +58,8 @@ class Recipe:
         lr: before any schedule.
         schedule: of the learning rate.
         batch_size, public_batch: samples in a step on its own data and on public pairs.
-        embeds_in_training: whether networks stay in training mode when they embed the public pairs for others.
+        embeds_in_training: whether networks stay in training mode when they embed the public pairs
+            for others.
     """
 
     optimiser: Literal["adam", "sgd"]
@@ -72,7 +80,8 @@ class Party:
 
     Args:
         name: for errors, such as "client 3".
-        models: a network for each modality (:mod:`fedmuscle_lib.creamfl.networks`); parties share the weights that nobody trains.
+        models: a network for each modality (:mod:`fedmuscle_lib.creamfl.networks`); parties share
+            the weights that nobody trains.
         head: what its own loss has beside them.
         public: the public pairs, by modality, as the networks read them; n rows each.
         states: the frozen states of the run's samples, which its parties share.
@@ -94,16 +103,26 @@ class Party:
         recipe: Recipe,
         address: tuple[object, ...],
     ) -> None:
-        self.name, self.models, self.head, self.public, self.recipe, self.address = name, dict(models), head, public, recipe, address
+        self.name, self.models, self.head, self.public, self.recipe, self.address = (
+            name,
+            dict(models),
+            head,
+            public,
+            recipe,
+            address,
+        )
         self.meter = FlopMeter()
         self._states = states
-        shared = [p for model in self.models.values() for p in model.parameters() if p.requires_grad]
+        shared = [
+            p for model in self.models.values() for p in model.parameters() if p.requires_grad
+        ]
         self._trained = [*shared, *head.parameters()]
         self.trained = sum(p.numel() for p in self._trained)
         self._optimiser = recipe.made(self._trained)
         self._epochs = 0
         self._embedded: dict[str, Tensor] | None = None
-        self._counted = False  # whether the embeddings that the weights give were computed, here or before a break
+        # whether the embeddings that the weights give were computed, here or before a break
+        self._counted = False
 
     def begin_round(self, round: int) -> None:
         """Set the learning rate to that of ``round`` (from 0)."""
@@ -114,7 +133,9 @@ class Party:
             group["lr"] = self.recipe.lr * share
 
     def reading(self, modality: str, inputs: Tensor, rows: Tensor) -> Callable[[], Tensor]:
-        """Read ``inputs[rows]``, computing and counting what is frozen, and return what embeds them within a step: () -> (b, d)."""
+        """Read ``inputs[rows]``, computing and counting what is frozen, and return what embeds them
+        within a step: () -> (b, d).
+        """
         model = self.models[modality]
         kept = self._states.of(model, inputs)
         self.meter.done += kept.bill()
@@ -122,10 +143,12 @@ class Party:
         return partial(model.represent, kept.take(rows))
 
     def over_public(self, loss: PublicLoss, what: str, *address: object) -> float:
-        """One pass of steps over the public pairs in an order drawn by the address; returns the mean loss.
+        """One pass of steps over the public pairs in an order drawn by the address; returns the
+        mean loss.
 
-        Its steps have the optimiser of all others, as in the authors' code. Adam's moments then are mostly those of the party's own loss:
-        a far smaller loss takes far smaller steps, and a pass of few steps goes on as the last ones went.
+        Its steps have the optimiser of all others, as in the authors' code. Adam's moments then are
+        mostly those of the party's own loss: a far smaller loss takes far smaller steps, and a pass
+        of few steps goes on as the last ones went.
 
         Args:
             what: the loss by name.
@@ -136,7 +159,10 @@ class Party:
         n = len(next(iter(self.public.values())))
         losses = []
         for position, rows in enumerate(batches(n, self.recipe.public_batch, *address)):
-            reads = {modality: self.reading(modality, inputs, rows) for modality, inputs in self.public.items()}
+            reads = {
+                modality: self.reading(modality, inputs, rows)
+                for modality, inputs in self.public.items()
+            }
             step = partial(_loss_of, loss, reads, rows.to(self._device), position)
             losses.append(self._step((what, len(rows)), step))
         return self._mean(losses, f"{what} on public pairs")
@@ -151,9 +177,13 @@ class Party:
         Raises:
             Diverged: a loss is not finite; the message names the party.
         """
-        parts = batches(len(rows), self.recipe.batch_size, "local order", *self.address, self._epochs)
+        parts = batches(
+            len(rows), self.recipe.batch_size, "local order", *self.address, self._epochs
+        )
         self._epochs += 1
-        return self._mean([self._step(("local", len(part)), loss(rows[part])) for part in parts], "local loss")
+        return self._mean(
+            [self._step(("local", len(part)), loss(rows[part])) for part in parts], "local loss"
+        )
 
     def _step(self, key: tuple, loss: Callable[[], Tensor]) -> Tensor:
         for module in (*self.models.values(), self.head):
@@ -175,29 +205,50 @@ class Party:
     def _mean(self, losses: list[Tensor], what: str) -> float:
         mean = float(torch.stack(losses).mean())
         if not math.isfinite(mean):
-            raise Diverged(f"{self.name}: the {what} is not finite; is a temperature too small, or a learning rate too large?")
+            raise Diverged(
+                f"{self.name}: the {what} is not finite; is a temperature too small, or a learning"
+                " rate too large?"
+            )
         return mean
 
     def represent(self) -> dict[str, Tensor]:
-        """Embeddings (n, d) of the public pairs by modality, detached. They are computed once for each state of the weights."""
+        """Embeddings (n, d) of the public pairs by modality, detached.
+
+        They are computed once for each state of the weights.
+        """
         if self._embedded is None:
             with self.meter.paused() if self._counted else nullcontext():
-                self._embedded = {m: self.embed(m, inputs, self.recipe.embeds_in_training) for m, inputs in self.public.items()}
+                self._embedded = {
+                    m: self.embed(m, inputs, self.recipe.embeds_in_training)
+                    for m, inputs in self.public.items()
+                }
             self._counted = True
         return self._embedded
 
     @torch.no_grad()
     def embed(self, modality: str, inputs: Tensor, training: bool = False) -> Tensor:
-        """Embeddings of inputs, (m, d), with networks in evaluation or in training mode; raises Diverged if they are not finite."""
+        """Embeddings of inputs, (m, d), with networks in evaluation or in training mode; raises
+        Diverged if they are not finite.
+        """
         self.models[modality].train(training)
         parts = torch.arange(len(inputs)).split(AT_ONCE)
-        z = torch.cat([self.meter.run(("embed", modality, len(rows)), self.reading(modality, inputs, rows)) for rows in parts])
+        z = torch.cat(
+            [
+                self.meter.run(("embed", modality, len(rows)), self.reading(modality, inputs, rows))
+                for rows in parts
+            ]
+        )
         if not z.isfinite().all():
-            raise Diverged(f"{self.name}: its embeddings of {modality} are not finite; is a learning rate too large?")
+            raise Diverged(
+                f"{self.name}: its embeddings of {modality} are not finite; is a learning rate too"
+                " large?"
+            )
         return z
 
     def check_weights(self) -> None:
-        """Raise ``Diverged`` if training left a weight that is not finite, as the last step can whose own loss was finite."""
+        """Raise ``Diverged`` if training left a weight that is not finite, as the last step can
+        whose own loss was finite.
+        """
         for modality, model in self.models.items():
             check_finite(f"{self.name}, {modality}", model.trainable_state())
 
@@ -209,13 +260,17 @@ class Party:
         """Everything that training changed, as tensors and numbers; what :meth:`restore` takes."""
         self._rate(1.0)
         return {
-            "models": {modality: model.trainable_state() for modality, model in self.models.items()},
+            "models": {
+                modality: model.trainable_state() for modality, model in self.models.items()
+            },
             "head": dict(self.head.state_dict()),
             "optimiser": self._optimiser.state_dict(),
             "epochs": self._epochs,
             "counted": self._counted,
             "flops": (self.meter.total, self.meter.done),
-            "per_step": [(list(key), flops) for key, flops in self.meter.per_step.items()],  # a GRU's depend on the first batch's texts
+            "per_step": [
+                (list(key), flops) for key, flops in self.meter.per_step.items()
+            ],  # a GRU's depend on the first batch's texts
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -233,5 +288,7 @@ class Party:
         self.meter.per_step = {tuple(key): flops for key, flops in state["per_step"]}
 
 
-def _loss_of(loss: PublicLoss, reads: Mapping[str, Callable[[], Tensor]], rows: Tensor, position: int) -> Tensor:
+def _loss_of(
+    loss: PublicLoss, reads: Mapping[str, Callable[[], Tensor]], rows: Tensor, position: int
+) -> Tensor:
     return loss({modality: read() for modality, read in reads.items()}, rows, position)

@@ -27,19 +27,29 @@ _PANELS = {"i2t": "image to text", "t2i": "text to image"}
 
 @housed
 def recall(curve: pd.DataFrame) -> Figure:
-    """R@1 of the whole test set over rounds: a panel a direction, a line an arm, and the last round's intervals; the dotted line is chance.
+    """R@1 of the whole test set over rounds: a panel a direction, a line an arm, and the last
+    round's intervals; the dotted line is chance.
 
     Args:
         curve: rows as ``report.curve`` returns them.
     """
     look = looks(curve.algorithm, STYLES)
     rows = curve.assign(panel=curve.direction.map(_PANELS))
-    plot = so.Plot(rows, x="round", y="mean", color="algorithm", marker="algorithm").facet("panel", order=list(_PANELS.values()))
+    plot = so.Plot(rows, x="round", y="mean", color="algorithm", marker="algorithm").facet(
+        "panel", order=list(_PANELS.values())
+    )
     plot = plot.add(so.Line(pointsize=4), legend=False)
-    plot = plot.scale(x=so.Continuous().tick(MaxNLocator(integer=True))).label(x="communication round", y="R@1 (%)")
+    plot = plot.scale(x=so.Continuous().tick(MaxNLocator(integer=True))).label(
+        x="communication round", y="R@1 (%)"
+    )
     figure = on_figure(plot, look, 8.6, 3.2)
     for ax, direction in zip(figure.axes, _PANELS, strict=True):
         at_last(ax, rows[rows.direction == direction], look)
-        ax.axhline(curve.chance[curve.direction == direction].iloc[0], color="black", linewidth=0.8, linestyle=":")
+        ax.axhline(
+            curve.chance[curve.direction == direction].iloc[0],
+            color="black",
+            linewidth=0.8,
+            linestyle=":",
+        )
     legend(figure, "right center", {label(arm): each for arm, each in look.items()})
     return figure

@@ -1,4 +1,6 @@
-"""Retrieval between images and captions: recall at k in both directions, in folds and on the whole set, and chance beside it."""
+"""Retrieval between images and captions: recall at k in both directions, in folds and on the whole
+set, and chance beside it.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,16 @@ import torch
 from torch import Tensor
 
 KS = (1, 5, 10)  # Table 3's
-FOLD, WHOLE = "fold", "whole"  # galleries: the paper's 1K test images, mean over five folds of its 5K, and its 5K
+FOLD, WHOLE = (
+    "fold",
+    "whole",
+)  # galleries: the paper's 1K test images, mean over five folds of its 5K, and its 5K
 
 
 class Recall(NamedTuple):
-    """Recall at k in per cent of a gallery ("fold" or "whole") and direction ("i2t" or "t2i"), and what a random order gives."""
+    """Recall at k in per cent of a gallery ("fold" or "whole") and direction ("i2t" or "t2i"), and
+    what a random order gives.
+    """
 
     gallery: str
     direction: str
@@ -23,11 +30,14 @@ class Recall(NamedTuple):
     chance: float
 
 
-def recalls(images: Tensor, captions: Tensor, image_of: Tensor, folds: int, ks: Sequence[int] = KS) -> Iterator[Recall]:
+def recalls(
+    images: Tensor, captions: Tensor, image_of: Tensor, folds: int, ks: Sequence[int] = KS
+) -> Iterator[Recall]:
     """Yield recalls of the whole gallery and, as their mean, of consecutive folds of its images.
 
-    An image is found if one of its captions is among its k nearest, a caption if its image is. Other rows that are as near as the
-    right one come before it: embeddings that are all alike find nothing.
+    An image is found if one of its captions is among its k nearest, a caption if its image is.
+    Other rows that are as near as the right one come before it: embeddings that are all alike find
+    nothing.
 
     Args:
         images: (n, d), unit rows.
@@ -46,14 +56,18 @@ def recalls(images: Tensor, captions: Tensor, image_of: Tensor, folds: int, ks: 
         found: dict[tuple[str, int], list[tuple[float, float]]] = {}
         for rows in torch.arange(len(images), device=images.device).tensor_split(pieces):
             own = (image_of >= rows[0]) & (image_of <= rows[-1])
-            for direction, k, value, chance in _of(images[rows], captions[own], image_of[own] - rows[0], ks):
+            for direction, k, value, chance in _of(
+                images[rows], captions[own], image_of[own] - rows[0], ks
+            ):
                 found.setdefault((direction, k), []).append((value, chance))
         for (direction, k), each in found.items():
             value, chance = torch.tensor(each, dtype=torch.float64).mean(0).tolist()
             yield Recall(gallery, direction, k, value, chance)
 
 
-def _of(images: Tensor, captions: Tensor, image_of: Tensor, ks: Sequence[int]) -> Iterator[tuple[str, int, float, float]]:
+def _of(
+    images: Tensor, captions: Tensor, image_of: Tensor, ks: Sequence[int]
+) -> Iterator[tuple[str, int, float, float]]:
     similarity = images @ captions.T  # (n, m)
     own = torch.arange(len(images), device=images.device)[:, None] == image_of  # (n, m)
     best = similarity.masked_fill(~own, -torch.inf).amax(1, keepdim=True)

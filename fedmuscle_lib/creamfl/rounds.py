@@ -1,4 +1,6 @@
-"""The rounds of a run: the server's pass, the participants', what the server makes of it, evaluation, and an account of the cost."""
+"""The rounds of a run: the server's pass, the participants', what the server makes of it,
+evaluation, and an account of the cost.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Rounds:
             RefusedMessage: a client's embeddings can't be used; the message names the client.
         """
         s, server, clients = self.settings, self.federation.server, self.federation.clients
-        parties: dict[str, Party] = {SERVER: server} | {str(number): client for number, client in clients.items()}
+        parties: dict[str, Party] = {SERVER: server} | {
+            str(number): client for number, client in clients.items()
+        }
         before = {name: party.meter.total for name, party in parties.items()}
         for party in parties.values():
             party.begin_round(round)
@@ -42,33 +46,68 @@ class Rounds:
         self._account(round, parties, before, (local, distilled))
         due = (round + 1) % s.evaluate_every == 0 or round == s.rounds - 1
         found = self._evaluate(round) if due else []
-        shown = tuple((f"{each.direction} R@{each.k}", each.value) for each in found if each.gallery == WHOLE and each.k == 1)
+        shown = tuple(
+            (f"{each.direction} R@{each.k}", each.value)
+            for each in found
+            if each.gallery == WHOLE and each.k == 1
+        )
         aligned = [public for _, public in self.algorithm.losses.values()]
-        return Tick(s.title, round + 1, s.rounds, len(aligned), local, fmean(aligned) if aligned else None, shown)
+        return Tick(
+            s.title,
+            round + 1,
+            s.rounds,
+            len(aligned),
+            local,
+            fmean(aligned) if aligned else None,
+            shown,
+        )
 
     def _evaluate(self, round: int) -> list[Recall]:
         server, test = self.federation.server, self.federation.test
         with server.meter.paused():
             z = {modality: server.embed(modality, inputs) for modality, inputs in test.items()}
-        found = list(recalls(z["images"], z["texts"], self.federation.image_of, self.settings.folds))
+        found = list(
+            recalls(z["images"], z["texts"], self.federation.image_of, self.settings.folds)
+        )
         self.rows["metrics"] += [{"round": round + 1} | each._asdict() for each in found]
         return found
 
-    def _account(self, round: int, parties: dict[str, Party], before: dict[str, int], of_server: tuple[float, float]) -> None:
+    def _account(
+        self,
+        round: int,
+        parties: dict[str, Party],
+        before: dict[str, int],
+        of_server: tuple[float, float],
+    ) -> None:
         """A row of costs and losses for the server and each participant."""
         server, losses = self.federation.server, self.algorithm.losses
         rows = [(SERVER, SERVER, 0, 0, of_server)]
         for number in (number for r, number in server.downlink if r == round):
             sent = server.uplink.get((round, number), 0), server.downlink[round, number]
-            rows.append((str(number), self.federation.clients[number].kind.name, *sent, losses.get(number, (math.nan, math.nan))))
+            rows.append(
+                (
+                    str(number),
+                    self.federation.clients[number].kind.name,
+                    *sent,
+                    losses.get(number, (math.nan, math.nan)),
+                )
+            )
         for name, kind, up, down, (local, public) in rows:
-            own, flops = {"round": round + 1, "party": name}, parties[name].meter.total - before[name]
-            self.rows["costs"].append(own | {"kind": kind, "uplink_bytes": up, "downlink_bytes": down, "flops": flops})
+            own, flops = (
+                {"round": round + 1, "party": name},
+                parties[name].meter.total - before[name],
+            )
+            self.rows["costs"].append(
+                own | {"kind": kind, "uplink_bytes": up, "downlink_bytes": down, "flops": flops}
+            )
             self.rows["losses"].append(own | {"local": local, "public": public})
 
     def state(self) -> dict[str, Any]:
         federation = self.federation
-        return {"server": federation.server.state(), "clients": {number: client.state() for number, client in federation.clients.items()}}
+        return {
+            "server": federation.server.state(),
+            "clients": {number: client.state() for number, client in federation.clients.items()},
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.federation.server.restore(state["server"])
@@ -78,8 +117,12 @@ class Rounds:
     def facts(self) -> dict[str, Any]:
         """Parameters that each kind of party trains, and samples of each client."""
         federation = self.federation
-        parties = {SERVER: federation.server} | {client.kind.name: client for client in federation.clients.values()}
+        parties = {SERVER: federation.server} | {
+            client.kind.name: client for client in federation.clients.values()
+        }
         return {
             "trained": {name: party.trained for name, party in parties.items()},
-            "samples": {str(number): len(client.rows) for number, client in federation.clients.items()},
+            "samples": {
+                str(number): len(client.rows) for number, client in federation.clients.items()
+            },
         }

@@ -1,4 +1,5 @@
-"""The server: a party with a model of both modalities. It draws participants, sends its embeddings, checks answers, and counts bytes.
+"""The server: a party with a model of both modalities. It draws participants, sends its embeddings,
+checks answers, and counts bytes.
 
 Of what a client sends it keeps a copy, which it checks, and every client gets a copy of its own.
 """
@@ -35,13 +36,19 @@ class Server(Party):
         self.clients = dict(clients)
         self.uplink: dict[tuple[int, int], int] = defaultdict(int)
         self.downlink: dict[tuple[int, int], int] = defaultdict(int)
-        self._awaited: dict[int, int] = {}  # the round, by the client who is asked for embeddings in it
+        self._awaited: dict[
+            int, int
+        ] = {}  # the round, by the client who is asked for embeddings in it
         self._received: dict[int, dict[str, Tensor]] = {}
 
     def participants(self, round: int, count: int) -> tuple[int, ...]:
-        """Draw who takes part in ``round``: without replacement, uniformly over clients of all kinds, in the order of numbers."""
+        """Draw who takes part in ``round``: without replacement, uniformly over clients of all
+        kinds, in the order of numbers.
+        """
         numbers = sorted(self.clients)
-        order = torch.randperm(len(numbers), generator=generator("participants", *self.address, round))
+        order = torch.randperm(
+            len(numbers), generator=generator("participants", *self.address, round)
+        )
         return tuple(sorted(numbers[i] for i in order[:count].tolist()))
 
     def fit(self, round: int) -> float:
@@ -50,41 +57,71 @@ class Server(Party):
         Raises:
             Diverged: a loss is not finite.
         """
-        return self.over_public(lambda z, *_: self.head(z["images"], z["texts"]), "contrast", "server order", *self.address, round)
+        return self.over_public(
+            lambda z, *_: self.head(z["images"], z["texts"]),
+            "contrast",
+            "server order",
+            *self.address,
+            round,
+        )
 
     def send(self, client: int, round: int) -> dict[str, Tensor]:
-        """Hand the embeddings of all public pairs, (n, d) by modality, to a participant of ``round`` and count them."""
+        """Hand the embeddings of all public pairs, (n, d) by modality, to a participant of
+        ``round`` and count them.
+        """
         message = {modality: z.clone() for modality, z in self.represent().items()}
         self._awaited[client] = round
         self.downlink[round, client] += sum(z.nbytes for z in message.values())
         return message
 
     def receive(self, client: int, round: int, embeddings: object) -> None:
-        """Take a participant's embeddings of all public pairs, (n, d) for each of its modalities, and count them.
+        """Take a participant's embeddings of all public pairs, (n, d) for each of its modalities,
+        and count them.
 
-        They may be of any floating-point type. The server's copy has its own type, and the ledger the bytes that were sent. After a refusal
-        the client can answer again, and what others sent is still there.
+        They may be of any floating-point type. The server's copy has its own type, and the ledger
+        the bytes that were sent. After a refusal the client can answer again, and what others sent
+        is still there.
 
         Raises:
-            RefusedMessage: naming the client, if nothing was sent to it in this round, it has answered already, a modality is missing or
-                not its own, or a matrix is no dense floating-point tensor on the server's device, of another shape, not finite, or not
+            RefusedMessage: naming the client, if nothing was sent to it in this round, it has
+                answered already, a modality is missing or not its own, or a matrix is no dense
+                floating-point tensor on the server's device, of another shape, not finite, or not
                 of unit norm.
         """
         if not type(client) is type(round) is int or self._awaited.get(client) != round:
-            who, when = client if type(client) is int else shown(client), round + 1 if type(round) is int else shown(round)
-            raise RefusedMessage(f"client {who} sent embeddings in round {when} that nobody asked it for")
+            who, when = (
+                client if type(client) is int else shown(client),
+                (round + 1 if type(round) is int else shown(round)),
+            )
+            raise RefusedMessage(
+                f"client {who} sent embeddings in round {when} that nobody asked it for"
+            )
         expected = sorted(self.clients[client])
         if type(embeddings) is not dict:
-            raise RefusedMessage(f"client {client} sent embeddings as a {type(embeddings).__name__}; {expected} are expected")
+            raise RefusedMessage(
+                f"client {client} sent embeddings as a {type(embeddings).__name__}; {expected} are"
+                " expected"
+            )
         if any(type(name) is not str for name in embeddings) or sorted(embeddings) != expected:
             found = line_of(", ".join(sorted(map(shown, embeddings))))
-            raise RefusedMessage(f"client {client} sent embeddings of [{found}]; {expected} are expected")
+            raise RefusedMessage(
+                f"client {client} sent embeddings of [{found}]; {expected} are expected"
+            )
         sent, ours = {}, self.represent()
         for modality in expected:
             n, d = ours[modality].shape
             place = f"the public {modality} in round {round + 1}"
-            sent[modality] = unit_rows(f"client {client}", embeddings[modality], (n, d), place, self._device, NORM_TOLERANCE)
-        self._received[client] = {modality: z.to(ours[modality].dtype) for modality, z in sent.items()}
+            sent[modality] = unit_rows(
+                f"client {client}",
+                embeddings[modality],
+                (n, d),
+                place,
+                self._device,
+                NORM_TOLERANCE,
+            )
+        self._received[client] = {
+            modality: z.to(ours[modality].dtype) for modality, z in sent.items()
+        }
         del self._awaited[client]
         self.uplink[round, client] += sum(z.nbytes for z in sent.values())
 
@@ -105,4 +142,6 @@ class Server(Party):
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        self.uplink, self.downlink = (defaultdict(int, state[ledger]) for ledger in ("uplink", "downlink"))
+        self.uplink, self.downlink = (
+            defaultdict(int, state[ledger]) for ledger in ("uplink", "downlink")
+        )

@@ -1,7 +1,7 @@
 """One federation of CreamFL as a value: every number that a run depends on, and where it is from.
 
-"The paper" is FedMuscle's, which "retained all of their original hyperparameters" (Appendix M); "code" is CreamFL's authors'
-(https://github.com/FLAIR-THU/CreamFL at 264252c).
+"The paper" is FedMuscle's, which "retained all of their original hyperparameters" (Appendix M);
+"code" is CreamFL's authors' (https://github.com/FLAIR-THU/CreamFL at 264252c).
 """
 
 from __future__ import annotations
@@ -23,14 +23,23 @@ PROFILES = read_profiles(Path(__file__).parent / "profiles")
 
 # Fields of a group of `creamfl --help`.
 federation, place, model, training, published, machine = (
-    partial(setting, group) for group in ("Federation", "Data", "Models", "Training", "What the authors' code does unsaid", "Machine")
+    partial(setting, group)
+    for group in (
+        "Federation",
+        "Data",
+        "Models",
+        "Training",
+        "What the authors' code does unsaid",
+        "Machine",
+    )
 )
 
 
 class Settings(RunSettings):
     """Frozen and strict: an unknown or mistyped field is an error that names it.
 
-    Fields that are not given take the profile's value, then the default here, which is the paper's or the authors' code's.
+    Fields that are not given take the profile's value, then the default here, which is the paper's
+    or the authors' code's.
     """
 
     system = "creamfl"
@@ -38,35 +47,78 @@ class Settings(RunSettings):
     profiles = PROFILES
     joined: ClassVar[tuple[str, ...]] = ("options", "clients", "networks")
 
-    algorithm: str = federation("creamfl_muscle", f"What the parties do: one of {', '.join(algorithms.names())}.", aside=True)
-    profile: str = federation("mini", f"Which numbers and data: {', '.join(PROFILES)}. The project's own.", aside=True)
-    seed: int = federation(0, "Draws partitions, initial weights, participants, orders. The project's own.", ge=0, aside=True)
+    algorithm: str = federation(
+        "creamfl_muscle",
+        f"What the parties do: one of {', '.join(algorithms.names())}.",
+        aside=True,
+    )
+    profile: str = federation(
+        "mini", f"Which numbers and data: {', '.join(PROFILES)}. The project's own.", aside=True
+    )
+    seed: int = federation(
+        0,
+        "Draws partitions, initial weights, participants, orders. The project's own.",
+        ge=0,
+        aside=True,
+    )
     rounds: int = federation(30, "Communication rounds. Code: 30.", ge=1)
     clients: dict[str, int] = federation(
         {"images": 10, "texts": 10, "pairs": 15},
-        'Clients of each kind. Section 6.2: "10 uni-modal image users ..., 10 uni-modal text users ..., and 15 multi-modal users".',
+        'Clients of each kind. Section 6.2: "10 uni-modal image users ..., 10 uni-modal text users'
+        ' ..., and 15 multi-modal users".',
     )
     participants: int = federation(10, "Clients in a round, drawn uniformly. Code: 10.", ge=1)
     options: dict[str, Any] = federation(
-        {}, 'Hyper-parameters of single algorithms, by "algorithm.option", such as {"creamfl_muscle.others": 2}; the others ignore them.'
+        {},
+        'Hyper-parameters of single algorithms, by "algorithm.option", such as'
+        ' {"creamfl_muscle.others": 2}; the others ignore them.',
     )
     evaluate_every: int = federation(
-        1, "Rounds between evaluations; the last round is always evaluated. Code: every round.", ge=1, aside=True
+        1,
+        "Rounds between evaluations; the last round is always evaluated. Code: every round.",
+        ge=1,
+        aside=True,
     )
 
     data_dir: Path = place(ROOT / "data", "Folder of the data. The project's own.", aside=True)
-    public_folder: str = place("MM/coco", 'Of the public pairs, below data_dir. Section 6.2: "COCO is used as the public dataset".')
-    public_size: int = place(50_000, "Public pairs: images with their first caption. Code: 50,000 captions.", ge=2)
-    test_folder: str = place("MM/coco", "Of the test set, below data_dir. Code: COCO, Karpathy's test split.")
+    public_folder: str = place(
+        "MM/coco",
+        'Of the public pairs, below data_dir. Section 6.2: "COCO is used as the public dataset".',
+    )
+    public_size: int = place(
+        50_000, "Public pairs: images with their first caption. Code: 50,000 captions.", ge=2
+    )
+    test_folder: str = place(
+        "MM/coco", "Of the test set, below data_dir. Code: COCO, Karpathy's test split."
+    )
     test_size: int = place(5000, "Test images. The paper: 5K.", ge=2)
-    folds: int = place(5, "Folds of the test set, of which the smaller gallery is the mean. Code: five of 1K images.", ge=1)
-    pairs_folder: str = place("TC/flicker_public", 'Of the clients with pairs, below data_dir. Section 6.2: "Flickr30K".')
-    pairs_size: int = place(29_000, "Images that these divide with all captions. Code: 29,000.", ge=2)
-    images_folder: str = place("IC/CIFAR100_pool", 'Of the clients with images, below data_dir. Section 6.2: "CIFAR-100".')
-    texts_folder: str = place("TC/ag_news", 'Of the clients with texts, below data_dir. Section 6.2: "AG News".')
-    alpha: float = place(0.1, 'Of the Dirichlet distribution. Section 6.2: "Dirichlet distribution with alpha = 0.1".', gt=0, le=1e6)
+    folds: int = place(
+        5,
+        "Folds of the test set, of which the smaller gallery is the mean. Code: five of 1K images.",
+        ge=1,
+    )
+    pairs_folder: str = place(
+        "TC/flicker_public", 'Of the clients with pairs, below data_dir. Section 6.2: "Flickr30K".'
+    )
+    pairs_size: int = place(
+        29_000, "Images that these divide with all captions. Code: 29,000.", ge=2
+    )
+    images_folder: str = place(
+        "IC/CIFAR100_pool", 'Of the clients with images, below data_dir. Section 6.2: "CIFAR-100".'
+    )
+    texts_folder: str = place(
+        "TC/ag_news", 'Of the clients with texts, below data_dir. Section 6.2: "AG News".'
+    )
+    alpha: float = place(
+        0.1,
+        'Of the Dirichlet distribution. Section 6.2: "Dirichlet distribution with alpha = 0.1".',
+        gt=0,
+        le=1e6,
+    )
 
-    models_path: Path = model(ROOT / "models", "Folder of checkpoints and tokenizers. The project's own.", aside=True)
+    models_path: Path = model(
+        ROOT / "models", "Folder of checkpoints and tokenizers. The project's own.", aside=True
+    )
     networks: dict[str, str] = model(
         {
             "server.images": "resnet-101",
@@ -76,55 +128,106 @@ class Settings(RunSettings):
             "pairs.images": "resnet-18+pie",
             "pairs.texts": "gru+pie",
         },
-        'Network by "<party>.<modality>": one from scratch, or a checkpoint. Appendix M: "ResNet-101 and BERT"; code: the clients\'.',
+        'Network by "<party>.<modality>": one from scratch, or a checkpoint. Appendix M:'
+        ' "ResNet-101 and BERT"; code: the clients\'.',
     )
-    tokenizer: str = model("google-bert/bert-base-uncased", "Folder below models_path: of networks for texts from scratch. Code: BERT's.")
+    tokenizer: str = model(
+        "google-bert/bert-base-uncased",
+        "Folder below models_path: of networks for texts from scratch. Code: BERT's.",
+    )
     dim: int = model(256, "d. Code: 256.", ge=1)
-    image_size: int = model(224, "Side in pixels of images; a ViT's is its checkpoint's. Code: 224, and 256 for CIFAR-100.", ge=32)
+    image_size: int = model(
+        224,
+        "Side in pixels of images; a ViT's is its checkpoint's. Code: 224, and 256 for CIFAR-100.",
+        ge=32,
+    )
     text_length: int = model(64, "Tokens after which a text is cut. The project's own.", ge=4)
-    rank: int = model(16, "Of LoRA in checkpoints, and its alpha. The project's own; networks from scratch are trained whole.", ge=1)
-    lora_blocks: Literal["all", "last"] = model("last", "Which blocks of checkpoints LoRA adapts. The project's own.")
+    rank: int = model(
+        16,
+        "Of LoRA in checkpoints, and its alpha. The project's own; networks from scratch are"
+        " trained whole.",
+        ge=1,
+    )
+    lora_blocks: Literal["all", "last"] = model(
+        "last", "Which blocks of checkpoints LoRA adapts. The project's own."
+    )
 
-    server_lr: float = training(1e-5, "Of the server's Adam, falling by a cosine over the rounds. Code: 1e-5, AdamP.", gt=0)
-    pairs_lr: float = training(2e-4, "Of Adam of clients with pairs, constant. Code: 2e-4, AdamP.", gt=0)
-    labelled_lr: float = training(1e-4, "Of the optimiser of clients with labels. Code: 1e-4.", gt=0)
-    labelled_optimiser: Literal["sgd", "adam"] = training("sgd", "Of clients with labels. Code: SGD, momentum 0.9, weight decay 5e-5.")
-    drops: tuple[int, ...] = training((15, 24), "Rounds from which the rate of clients with labels is a tenth, each. Code: 15 and 24.")
-    local_epochs: int = training(5, "Of a participant, each with a pass over the public pairs. Code: 5.", ge=1)
-    labelled_batch: int = training(512, "Samples in a step of clients with labels on their own data. Code: 512.", ge=2)
+    server_lr: float = training(
+        1e-5, "Of the server's Adam, falling by a cosine over the rounds. Code: 1e-5, AdamP.", gt=0
+    )
+    pairs_lr: float = training(
+        2e-4, "Of Adam of clients with pairs, constant. Code: 2e-4, AdamP.", gt=0
+    )
+    labelled_lr: float = training(
+        1e-4, "Of the optimiser of clients with labels. Code: 1e-4.", gt=0
+    )
+    labelled_optimiser: Literal["sgd", "adam"] = training(
+        "sgd", "Of clients with labels. Code: SGD, momentum 0.9, weight decay 5e-5."
+    )
+    drops: tuple[int, ...] = training(
+        (15, 24),
+        "Rounds from which the rate of clients with labels is a tenth, each. Code: 15 and 24.",
+    )
+    local_epochs: int = training(
+        5, "Of a participant, each with a pass over the public pairs. Code: 5.", ge=1
+    )
+    labelled_batch: int = training(
+        512, "Samples in a step of clients with labels on their own data. Code: 512.", ge=2
+    )
     batch_size: int = training(128, "Samples in every other step. Code: 128.", ge=2)
 
-    label_order: int = published(0, "1: clients with texts sort a batch by length, and not its labels. Code: 1.", ge=0, le=1)
-    server_training_mode: int = published(0, "1: the server embeds public pairs in training mode. Code: 1.", ge=0, le=1)
+    label_order: int = published(
+        0, "1: clients with texts sort a batch by length, and not its labels. Code: 1.", ge=0, le=1
+    )
+    server_training_mode: int = published(
+        0, "1: the server embeds public pairs in training mode. Code: 1.", ge=0, le=1
+    )
     augmented_public: int = published(
         0,
-        "1: a fifth of the public images are erased in part and a tenth of the words dropped, once a party. Code: 1, anew each time.",
+        "1: a fifth of the public images are erased in part and a tenth of the words dropped, once"
+        " a party. Code: 1, anew each time.",
         ge=0,
         le=1,
     )
 
-    threads: int = machine(2, "Torch threads of a run. The project's own.", ge=1, le=1024, aside=True)
-    device: str = machine("cpu", "A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU.", aside=True)
+    threads: int = machine(
+        2, "Torch threads of a run. The project's own.", ge=1, le=1024, aside=True
+    )
+    device: str = machine(
+        "cpu",
+        "A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU.",
+        aside=True,
+    )
 
     @classmethod
     def numbers(cls, profile: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """A profile's values, and the defaults that given parts of ``clients`` and ``networks`` join."""
-        return {name: cls.model_fields[name].default for name in ("clients", "networks")} | cls.profiles[profile]
+        """A profile's values, and the defaults that given parts of ``clients`` and ``networks``
+        join.
+        """
+        return {
+            name: cls.model_fields[name].default for name in ("clients", "networks")
+        } | cls.profiles[profile]
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         algorithms.get(self.algorithm)
-        check_options(self.options, {name: algorithms.get(name).Options for name in algorithms.names()})
+        check_options(
+            self.options, {name: algorithms.get(name).Options for name in algorithms.names()}
+        )
         for name, count in self.clients.items():
             if count < 0:
                 raise ValueError(f"clients: {count} of the kind {name}")
             for modality in kinds.get(name).modalities:
                 self.network_of(name, modality)
-        read = {f"{name}.{modality}" for name in self.clients for modality in kinds.get(name).modalities}
+        read = {
+            f"{name}.{modality}" for name in self.clients for modality in kinds.get(name).modalities
+        }
         for name in sorted(self.networks.keys() - read - {"server.images", "server.texts"}):
             raise ValueError(f"networks: no party has {name}{meant(name, read)}")
         if not 0 < self.participants <= sum(self.clients.values()):
-            raise ValueError(f"participants: {self.participants} of {sum(self.clients.values())} clients")
+            raise ValueError(
+                f"participants: {self.participants} of {sum(self.clients.values())} clients"
+            )
         if list(self.drops) != sorted(set(self.drops)) or min(self.drops, default=0) < 0:
             raise ValueError(f"drops: rounds in ascending order are needed, got {self.drops}")
         return self
@@ -133,7 +236,9 @@ class Settings(RunSettings):
     def kinds_of_clients(self) -> list[str]:
         """Kinds of which there are clients, in the order in which clients are numbered."""
         first = type(self).model_fields["clients"].default
-        return [name for name in (*first, *sorted(self.clients.keys() - first)) if self.clients[name]]
+        return [
+            name for name in (*first, *sorted(self.clients.keys() - first)) if self.clients[name]
+        ]
 
     @property
     def title(self) -> str:
@@ -145,7 +250,8 @@ class Settings(RunSettings):
         return kind(self.own_options, self.participants, self.local_epochs)
 
     def network_of(self, party: str, modality: str) -> str:
-        """The name of a party's network; where a kind of clients has none of its own, that of a kind with this one modality.
+        """The name of a party's network; where a kind of clients has none of its own, that of a
+        kind with this one modality.
 
         Raises:
             ValueError: there is neither.
@@ -153,4 +259,6 @@ class Settings(RunSettings):
         for name in (f"{party}.{modality}", f"{modality}.{modality}"):
             if name in self.networks:
                 return self.networks[name]
-        raise ValueError(f"networks: no {party}.{modality}{meant(f'{party}.{modality}', self.networks)}")
+        raise ValueError(
+            f"networks: no {party}.{modality}{meant(f'{party}.{modality}', self.networks)}"
+        )

@@ -14,30 +14,56 @@ from fedmuscle_lib.models import checkpoint_digest, checkpoint_folder
 from fedmuscle_lib.runs.address import files_digest
 from fedmuscle_lib.runs.system import Experiment, System, asked_of
 
-CORE = 1  # version of what every run of this system computes by: data, draws, networks, parties, losses, retrieval
+# version of what every run of this system computes by: data, draws, networks, parties, losses,
+# retrieval
+CORE = 1
 
 
 class _CreamFL(System[Settings]):
     name, settings = "creamfl", Settings
-    # metrics: recall in per cent after an evaluated round, by gallery ("whole", or "fold": the mean over folds), and chance.
-    # costs, losses: a row for the server and each participant; party is "server" or a client's number. flops are those of training, every
-    # call through the whole network. losses: local is the mean over the last pass over own data (the server's are the public pairs), public
-    # over the last pass towards others' embeddings; NaN where there was none.
+    # metrics: recall in per cent after an evaluated round, by gallery ("whole", or "fold": the mean
+    # over folds), and chance. costs, losses: a row for the server and each participant; party is
+    # "server" or a client's number. flops are those of training, every call through the whole
+    # network. losses: local is the mean over the last pass over own data (the server's are the
+    # public pairs), public over the last pass towards others' embeddings; NaN where there was none.
     tables = {
-        "metrics": {"round": int, "gallery": str, "direction": str, "k": int, "value": float, "chance": float},
-        "costs": {"round": int, "party": str, "kind": str, "uplink_bytes": int, "downlink_bytes": int, "flops": int},
+        "metrics": {
+            "round": int,
+            "gallery": str,
+            "direction": str,
+            "k": int,
+            "value": float,
+            "chance": float,
+        },
+        "costs": {
+            "round": int,
+            "party": str,
+            "kind": str,
+            "uplink_bytes": int,
+            "downlink_bytes": int,
+            "flops": int,
+        },
         "losses": {"round": int, "party": str, "local": float, "public": float},
         "measures": {"round": int, "party": str, "measure": str, "value": float},
     }
 
     def asked(self, settings: Settings) -> dict[str, Any]:
-        return asked_of(settings, CORE, algorithms.get(settings.algorithm), *map(kinds.get, settings.kinds_of_clients))
+        return asked_of(
+            settings,
+            CORE,
+            algorithms.get(settings.algorithm),
+            *map(kinds.get, settings.kinds_of_clients),
+        )
 
     def inputs(self, settings: Settings) -> dict[str, str]:
-        found = {folder: files_digest(settings.data_dir / folder) for folder in kinds.folders(settings)}
+        found = {
+            folder: files_digest(settings.data_dir / folder) for folder in kinds.folders(settings)
+        }
         for name in sorted({settings.tokenizer, *settings.networks.values()}):
             if name.removesuffix(PIE) not in SCRATCH:
-                found[f"checkpoint {name}"] = checkpoint_digest(checkpoint_folder(settings.models_path, name), ("*.json", "*.safetensors"))
+                found[f"checkpoint {name}"] = checkpoint_digest(
+                    checkpoint_folder(settings.models_path, name), ("*.json", "*.safetensors")
+                )
         return found
 
     def begin(self, settings: Settings) -> Experiment:

@@ -1,8 +1,10 @@
-"""Captioned images: folders of images with all of their captions, of which a run takes disjoint parts.
+"""Captioned images: folders of images with all of their captions, of which a run takes disjoint
+parts.
 
-A folder holds ``images/`` and ``image_file_name_to_caption.pkl``, as the layout's public sets do. Where ``dataset.json`` lies beside them,
-Karpathy's file as it is published, test images are those of its split "test" and others those of its other splits. It knows an image by its
-file's name without suffix, since ``data_prep`` writes an image that it scales down as a ``.png`` file.
+A folder holds ``images/`` and ``image_file_name_to_caption.pkl``, as the layout's public sets do.
+Where ``dataset.json`` lies beside them, Karpathy's file as it is published, test images are those
+of its split "test" and others those of its other splits. It knows an image by its file's name
+without suffix, since ``data_prep`` writes an image that it scales down as a ``.png`` file.
 """
 
 from __future__ import annotations
@@ -52,31 +54,50 @@ class Captioned:
 
     def encoded(self, encoding: Encoding) -> Tensor:
         """The images, (n, 3, h, w), or the captions, (m, l), as the encoding says."""
-        return encoding.load(self.paths) if isinstance(encoding, Pixels) else encoding.encode(list(chain(*self.captions)))
+        return (
+            encoding.load(self.paths)
+            if isinstance(encoding, Pixels)
+            else encoding.encode(list(chain(*self.captions)))
+        )
 
 
 def parts(folder: Path, sizes: Mapping[str, int]) -> dict[str, Captioned]:
     """Take disjoint parts of a folder, the same ones in every run with these sizes.
 
     Args:
-        sizes: images of each part by its name; "test" stands for test images where the folder tells them from others.
+        sizes: images of each part by its name; "test" stands for test images where the folder tells
+            them from others.
 
     Raises:
-        DataError: the folder is missing, unfinished or has too few images, or an image has no caption or no split; the message names it.
+        DataError: the folder is missing, unfinished or has too few images, or an image has no
+            caption or no split; the message names it.
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; `python -m data_prep` makes captioned sets")
     refuse_unfinished(folder)
     captions, paths = load_pickle(folder / CAPTIONS), images_of(folder)
     tests = test_images(folder, paths)
-    order = [paths[i] for i in np.random.default_rng(derived_seed("captioned images")).permutation(len(paths))]
+    order = [
+        paths[i]
+        for i in np.random.default_rng(derived_seed("captioned images")).permutation(len(paths))
+    ]
     found, taken = {}, set[Path]()
     for name, size in sizes.items():
-        free = [path for path in order if path not in taken and (tests is None or (path in tests) == (name == TEST))]
+        free = [
+            path
+            for path in order
+            if path not in taken and (tests is None or (path in tests) == (name == TEST))
+        ]
         if len(free) < size:
-            raise DataError(f"{folder}: {size} images were asked for {name}, {len(free)} of {len(paths)} are left; ask for fewer")
+            raise DataError(
+                f"{folder}: {size} images were asked for {name}, {len(free)} of {len(paths)} are"
+                " left; ask for fewer"
+            )
         taken.update(free[:size])
-        found[name] = Captioned(tuple(free[:size]), tuple(_captions(folder, captions, path.name) for path in free[:size]))
+        found[name] = Captioned(
+            tuple(free[:size]),
+            tuple(_captions(folder, captions, path.name) for path in free[:size]),
+        )
     return found
 
 
@@ -87,7 +108,8 @@ def test_images(folder: Path, paths: Sequence[Path]) -> set[Path] | None:
         paths: of the folder's images.
 
     Raises:
-        DataError: the file is damaged, has an image in two splits, or lacks one of these images; the message names it.
+        DataError: the file is damaged, has an image in two splits, or lacks one of these images;
+            the message names it.
     """
     file = folder / KARPATHY
     if not file.exists():
@@ -97,9 +119,14 @@ def test_images(folder: Path, paths: Sequence[Path]) -> set[Path] | None:
         for image in read_json(file)["images"]:
             name, split = Path(image["filename"]).stem, image["split"]
             if split not in SPLITS:
-                raise DataError(f"{file}: {line_of(name)} is of the split {shown(split)}; one of {', '.join(SPLITS)} is expected")
+                raise DataError(
+                    f"{file}: {line_of(name)} is of the split {shown(split)}; one of"
+                    f" {', '.join(SPLITS)} is expected"
+                )
             if splits.setdefault(name, split) != split:
-                raise DataError(f"{file}: {line_of(name)} is of the splits {splits[name]} and {split}")
+                raise DataError(
+                    f"{file}: {line_of(name)} is of the splits {splits[name]} and {split}"
+                )
     except (KeyError, TypeError) as error:
         raise DataError(f"{file}: not Karpathy's file of splits ({line_of(repr(error))})") from None
     if strangers := [path.name for path in paths if path.stem not in splits]:
@@ -109,7 +136,13 @@ def test_images(folder: Path, paths: Sequence[Path]) -> set[Path] | None:
 
 def _captions(folder: Path, captions: Mapping[str, object], name: str) -> tuple[str, ...]:
     given = captions.get(name)
-    own = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list | tuple) else ()
+    own = (
+        (given,)
+        if isinstance(given, str)
+        else tuple(given)
+        if isinstance(given, list | tuple)
+        else ()
+    )
     if fault := next(filter(None, map(caption_fault, own)), "" if own else "no caption"):
         raise DataError(f"{folder / CAPTIONS}: {line_of(name)} has {fault}")
     return own

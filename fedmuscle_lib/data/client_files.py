@@ -1,4 +1,6 @@
-"""Pickled samples: a dict of ``data`` (images) or ``texts``, and ``labels``, each checked before a task (``tasks/``) uses it."""
+"""Pickled samples: a dict of ``data`` (images) or ``texts``, and ``labels``, each checked before a
+task (``tasks/``) uses it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class Pickled:
         content: the dict.
 
     Raises:
-        DataError: naming the file; it can't be read or lacks a field. Every method raises it likewise for what it finds wrong.
+        DataError: naming the file; it can't be read or lacks a field. Every method raises it
+            likewise for what it finds wrong.
     """
 
     def __init__(self, path: Path, *fields: str) -> None:
@@ -47,12 +50,23 @@ class Pickled:
     def images(self) -> Tensor:
         """``data``, an array (n, h, w, 3) of uint8 whose images have pixels, as (n, 3, h, w)."""
         images = self._array("data")
-        if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8 or 0 in images.shape[1:]:
-            raise DataError(f"{self.path}: data is {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")
-        return torch.from_numpy(images.transpose(0, 3, 1, 2).copy())  # a pickle's arrays can't be written to
+        if (
+            images.ndim != 4
+            or images.shape[-1] != 3
+            or images.dtype != np.uint8
+            or 0 in images.shape[1:]
+        ):
+            raise DataError(
+                f"{self.path}: data is {images.dtype} {images.shape}, not uint8 (n, h, w, 3)"
+            )
+        return torch.from_numpy(
+            images.transpose(0, 3, 1, 2).copy()
+        )  # a pickle's arrays can't be written to
 
     def labels(self, n: int, n_classes: int, task: str) -> Tensor:
-        """``labels`` of ``n`` samples, (n,) int64, from 0 to ``n_classes`` - 1; errors name the ``task``."""
+        """``labels`` of ``n`` samples, (n,) int64, from 0 to ``n_classes`` - 1; errors name the
+        ``task``.
+        """
         labels = self._array("labels")
         if labels.shape != (n,) or not np.issubdtype(labels.dtype, np.integer):
             raise DataError(f"{self.path}: {labels.dtype} labels {labels.shape} for {n} samples")

@@ -66,8 +66,12 @@ class Instances:
         """The images, whose files are in ``folder``: (n, 3, size, size) uint8.
 
         Raises:
-            DataError: naming the file; it is missing, no image, or of another size than its record says, if that says one.
+            DataError: naming the file; it is missing, no image, or of another size than its record
+                says, if that says one.
         """
         records = [self._images[image] for image in self.images]
-        sides = [(record["height"], record["width"]) if "height" in record else None for record in records]
+        sides = [
+            (record["height"], record["width"]) if "height" in record else None
+            for record in records
+        ]
         return encoding.load([folder / record["file_name"] for record in records], sides)

@@ -1,7 +1,8 @@
 """COCO instances files: parsed, and checked in one pass before anything is made of them.
 
-pycocotools is C and trusts what it is given: run lengths that don't fit an image, or a polygon far outside of it, are written behind an
-array's end or fill the memory. It sees masks only after they were checked here.
+pycocotools is C and trusts what it is given: run lengths that don't fit an image, or a polygon far
+outside of it, are written behind an array's end or fill the memory. It sees masks only after they
+were checked here.
 """
 
 from __future__ import annotations
@@ -25,8 +26,13 @@ _ONE = {"images": "image", "categories": "category", "annotations": "annotation"
 MOST_BYTES = 1 << 29  # COCO's own annotations of train2017 have 449 MB
 _LISTED = 5  # faults that an error names
 _MOST_CATEGORIES = 10_000
-_NO_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters and lone surrogates
-_LONGEST_NAME, _LONGEST_PATH = 255, 1024  # bytes of each part of a file's name, as most file systems have it; characters of the whole
+_NO_NAME = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
+)  # control characters and lone surrogates
+_LONGEST_NAME, _LONGEST_PATH = (
+    255,
+    1024,
+)  # bytes of each part of a file's name, as most file systems have it; characters of the whole
 _TURNS = 100  # the longest outline, in circumferences of its image
 
 
@@ -39,7 +45,9 @@ def parse_instances(content: bytes, name: str) -> dict[str, list[dict[str, Any]]
     try:
         document = json.loads(content, object_pairs_hook=_without_repeats)
     except RecursionError:
-        raise DataError(f"{name}: not a COCO instances file (its lists lie too deep in each other)") from None
+        raise DataError(
+            f"{name}: not a COCO instances file (its lists lie too deep in each other)"
+        ) from None
     except ValueError as error:  # also an integer of more digits than Python reads
         raise DataError(f"{name}: not a COCO instances file ({error})") from None
     for kind in LISTS:
@@ -47,18 +55,23 @@ def parse_instances(content: bytes, name: str) -> dict[str, list[dict[str, Any]]
         if not isinstance(records, list):
             raise DataError(f"{name}: not a COCO instances file (it lacks a list of {kind})")
         if odd := [row for row, record in enumerate(records) if not isinstance(record, dict)]:
-            raise DataError(f"{name}: not a COCO instances file (number {odd[0]} of its {kind} is no record)")
+            raise DataError(
+                f"{name}: not a COCO instances file (number {odd[0]} of its {kind} is no record)"
+            )
     return document
 
 
-def check_instances(document: dict[str, list[dict[str, Any]]], name: str, *, masks: bool = False) -> None:
+def check_instances(
+    document: dict[str, list[dict[str, Any]]], name: str, *, masks: bool = False
+) -> None:
     """Check the records of an instances file: ids, references, names and sizes.
 
     Args:
         masks: whether sizes and segmentations must be there, and are checked.
 
     Raises:
-        DataError: naming ``name`` and the records; it counts all faults and lists the first of them.
+        DataError: naming ``name`` and the records; it counts all faults and lists the first of
+            them.
     """
     found = _faults(document, masks)
     first = list(islice(found, _LISTED))
@@ -80,17 +93,36 @@ def plain_mask(segmentation: Any, height: int, width: int) -> np.ndarray:
 
 
 def segmentation_fault(segmentation: Any, height: int, width: int) -> str:
-    """Return what is wrong with the segmentation of an object in an image of this size; empty if nothing is."""
+    """Return what is wrong with the segmentation of an object in an image of this size; empty if
+    nothing is.
+    """
     if isinstance(segmentation, list):
         if not segmentation:
             return "a segmentation without polygons"
-        return next(filter(None, (_polygon_fault(polygon, height, width) for polygon in segmentation)), "")
+        return next(
+            filter(None, (_polygon_fault(polygon, height, width) for polygon in segmentation)), ""
+        )
     if not isinstance(segmentation, dict):
-        return "no segmentation" if segmentation is None else f"a segmentation that is {shown(segmentation)}"
-    if segmentation.get("size") != [height, width] or not all(type(side) is int for side in segmentation["size"]):
-        return f"a mask of size {shown(segmentation.get('size'))}, height and width, in an image of {height} x {width}"
+        return (
+            "no segmentation"
+            if segmentation is None
+            else f"a segmentation that is {shown(segmentation)}"
+        )
+    if segmentation.get("size") != [height, width] or not all(
+        type(side) is int for side in segmentation["size"]
+    ):
+        return (
+            f"a mask of size {shown(segmentation.get('size'))}, height and width, in an image of"
+            f" {height} x {width}"
+        )
     counts = segmentation.get("counts")
-    lengths = _run_lengths(counts) if isinstance(counts, str) else counts if _are_integers(counts) else None
+    lengths = (
+        _run_lengths(counts)
+        if isinstance(counts, str)
+        else counts
+        if _are_integers(counts)
+        else None
+    )
     if lengths is None:
         return "run lengths that can't be read"
     if min(lengths, default=0) < 0 or sum(lengths) != height * width:
@@ -124,17 +156,28 @@ def _faults(document: dict[str, list[dict[str, Any]]], masks: bool) -> Iterator[
             names.add(plain)
         if masks or "width" in image or "height" in image:
             height, width = (image.get(side) for side in ("height", "width"))
-            if not (type(height) is type(width) is int and height > 0 and width > 0 and height * width <= MOST_PIXELS):
+            if not (
+                type(height) is type(width) is int
+                and height > 0
+                and width > 0
+                and height * width <= MOST_PIXELS
+            ):
                 yield f"{where} has the height and width {shown(height)} and {shown(width)}"
             elif _is_id(image.get("id")):
                 sizes[image["id"]] = height, width
     if len(document["categories"]) > _MOST_CATEGORIES:
-        yield f"it has {len(document['categories']):,} categories; at most {_MOST_CATEGORIES:,} are read"
+        yield (
+            f"it has {len(document['categories']):,} categories; at most {_MOST_CATEGORIES:,} are"
+            " read"
+        )
     labels: set[str] = set()
     for row, category in enumerate(document["categories"]):
         label = category.get("name", "")
         if not isinstance(label, str) or (label and label in labels):
-            yield f"{_where('categories', category, row)} has the name {shown(label)}{' of another category' * isinstance(label, str)}"
+            yield (
+                f"{_where('categories', category, row)} has the name"
+                f" {shown(label)}{' of another category' * isinstance(label, str)}"
+            )
         else:
             labels.add(label)
     for row, annotation in enumerate(document["annotations"]):
@@ -154,7 +197,10 @@ def _faults(document: dict[str, list[dict[str, Any]]], masks: bool) -> Iterator[
 
 
 def _ids(kind: str, records: list[dict[str, Any]]) -> Generator[str, None, set[Any]]:
-    """The faults of the records' ids; returns the ids. An annotation needs none: nothing refers to it."""
+    """The faults of the records' ids; returns the ids.
+
+    An annotation needs none: nothing refers to it.
+    """
     one = _ONE[kind]
     found: dict[Any, int] = {}
     for row, record in enumerate(records):
@@ -173,11 +219,17 @@ def _ids(kind: str, records: list[dict[str, Any]]) -> Generator[str, None, set[A
 
 
 def _where(kind: str, record: dict[str, Any], row: int) -> str:
-    return f"{_ONE[kind]} {shown(record['id'])}" if _is_id(record.get("id")) else f"number {row} of its {kind}"
+    return (
+        f"{_ONE[kind]} {shown(record['id'])}"
+        if _is_id(record.get("id"))
+        else f"number {row} of its {kind}"
+    )
 
 
 def _is_integer(value: Any) -> bool:
-    """Return whether a value is an integer of a size that is read; those of more bits could be made to collide in sets."""
+    """Return whether a value is an integer of a size that is read; those of more bits could be made
+    to collide in sets.
+    """
     return type(value) is int and value.bit_length() <= 60
 
 
@@ -194,12 +246,17 @@ def _are_integers(values: Any) -> bool:
 
 
 def _name_fault(name: Any) -> str:
-    """Return what is wrong with the name of an image's file, which must lie in the folder of images."""
+    """Return what is wrong with the name of an image's file, which must lie in the folder of
+    images.
+    """
     if not isinstance(name, str) or not name:
         return f"the file name {shown(name)}"
     if _NO_NAME.search(name):
         return f"the file name {shown(name)}, with characters that no name has"
-    if max(len(part.encode()) for part in name.split("/")) > _LONGEST_NAME or len(name) > _LONGEST_PATH:
+    if (
+        max(len(part.encode()) for part in name.split("/")) > _LONGEST_NAME
+        or len(name) > _LONGEST_PATH
+    ):
         return f"a file name of {len(name):,} characters, {shown(name)}"
     parts = PurePosixPath(name).parts
     if "\\" in name:
@@ -216,7 +273,10 @@ def _polygon_fault(polygon: Any, height: int, width: int) -> str:
         return "a polygon with coordinates that are not finite numbers"
     x, y = polygon[::2], polygon[1::2]
     if min(x) < -width or max(x) > 2 * width or min(y) < -height or max(y) > 2 * height:
-        return f"a polygon from ({min(x):.6g}, {min(y):.6g}) to ({max(x):.6g}, {max(y):.6g}) in an image of {width} x {height}"
+        return (
+            f"a polygon from ({min(x):.6g}, {min(y):.6g}) to ({max(x):.6g}, {max(y):.6g}) in an"
+            f" image of {width} x {height}"
+        )
     length = sum(math.dist(a, b) for a, b in pairwise([*zip(x, y, strict=True), (x[0], y[0])]))
     if length > _TURNS * 2 * (height + width):
         return f"a polygon of {len(x):,} points whose outline is {length:.6g} pixels long"
@@ -226,8 +286,9 @@ def _polygon_fault(polygon: Any, height: int, width: int) -> str:
 def _run_lengths(text: str) -> list[int] | None:
     """The run lengths that a text stands for; None if it is none of COCO's.
 
-    Six bits a character, from "0" on: five of a number, the lowest first, and one that says whether it goes on. From the fourth number on,
-    each is the difference to the last but one. The highest bit of a number is its sign.
+    Six bits a character, from "0" on: five of a number, the lowest first, and one that says whether
+    it goes on. From the fourth number on, each is the difference to the last but one. The highest
+    bit of a number is its sign.
     """
     if not text.isascii():
         return None

@@ -1,4 +1,6 @@
-"""Encodings of inputs: images as pixels of one size, texts as token ids, or as words where no model reads them."""
+"""Encodings of inputs: images as pixels of one size, texts as token ids, or as words where no model
+reads them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ _SMALLER = "%s: %d of %d images are smaller than %d px (the smallest %d px) and 
 
 @dataclass(frozen=True)
 class Pixels:
-    """A vision model's: uint8 RGB images, ``size`` x ``size``. Stored images that are smaller are enlarged, with a warning."""
+    """A vision model's: uint8 RGB images, ``size`` x ``size``.
+
+    Stored images that are smaller are enlarged, with a warning.
+    """
 
     reads: ClassVar[Modality] = "images"
     size: int
@@ -52,7 +57,10 @@ class Pixels:
             with prefixed(str(path), DataError):
                 rgb = decode(content)
             if side not in (None, (rgb.height, rgb.width)):
-                raise DataError(f"{path}: an image of {rgb.width} x {rgb.height} pixels, whose record says {side[1]} x {side[0]}")
+                raise DataError(
+                    f"{path}: an image of {rgb.width} x {rgb.height} pixels, whose record says"
+                    f" {side[1]} x {side[0]}"
+                )
             if min(rgb.size) < self.size:
                 smaller.append(min(rgb.size))
             if rgb.size != shape:
@@ -63,7 +71,9 @@ class Pixels:
         return images
 
     def resize(self, images: Tensor, source: Path | None = None) -> Tensor:
-        """(n, 3, h, w) uint8 -> (n, 3, size, size) uint8; ``source`` is the file that they are from, for the warning."""
+        """(n, 3, h, w) uint8 -> (n, 3, size, size) uint8; ``source`` is the file that they are
+        from, for the warning.
+        """
         shape = (self.size, self.size)
         if source and min(images.shape[-2:]) < self.size:
             remark(_SMALLER, source, len(images), len(images), self.size, min(images.shape[-2:]))
@@ -71,7 +81,9 @@ class Pixels:
             return images
         parts = []
         for part in images.split(256):  # an image in floats takes four times the memory
-            floats = F.interpolate(part.float(), shape, mode="bicubic", antialias=True, align_corners=False)
+            floats = F.interpolate(
+                part.float(), shape, mode="bicubic", antialias=True, align_corners=False
+            )
             parts.append(floats.round_().clamp_(0, 255).to(torch.uint8))
         return torch.cat(parts)
 
@@ -87,20 +99,30 @@ class Tokens:
     def encode(self, texts: Sequence[str]) -> Tensor:
         """(n, l) token ids, padded on the right to the longest text."""
         encoded = self.tokenizer(
-            list(texts), return_tensors="pt", padding="longest", truncation=True, max_length=self.longest, padding_side="right"
+            list(texts),
+            return_tensors="pt",
+            padding="longest",
+            truncation=True,
+            max_length=self.longest,
+            padding_side="right",
         )
         return encoded.input_ids
 
 
 @dataclass(frozen=True)
 class Words:
-    """No model's: the words of whole texts, two letters or more, in small letters, each as a number that is its hash."""
+    """No model's: the words of whole texts, two letters or more, in small letters, each as a number
+    that is its hash.
+    """
 
     reads: ClassVar[Modality] = "texts"
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """(n, l) numbers of words, and ``NO_WORD`` behind a text's end."""
-        rows = [torch.tensor([_number(word) for word in _WORD.findall(text.lower())], dtype=torch.int64) for text in texts]
+        rows = [
+            torch.tensor([_number(word) for word in _WORD.findall(text.lower())], dtype=torch.int64)
+            for text in texts
+        ]
         return pad_sequence(rows, batch_first=True, padding_value=NO_WORD)
 
 

@@ -1,4 +1,5 @@
-"""Long tails: how many samples the classes keep, which these are, and the groups of frequent and rare classes.
+"""Long tails: how many samples the classes keep, which these are, and the groups of frequent and
+rare classes.
 
 Letters: ``k`` clients, ``c`` classes, ``n`` samples.
 """
@@ -15,26 +16,33 @@ HEAD, MIDDLE = 0.75, 0.95  # shares of the samples at which the head and the mid
 
 
 def class_sizes(n_max: int, classes: int, imbalance: float) -> np.ndarray:
-    """Return the (c,) sizes of a long tail, int(n_max * imbalance^(i / (c - 1))): from ``n_max`` down to ``imbalance`` times as many.
+    """Return the (c,) sizes of a long tail, int(n_max * imbalance^(i / (c - 1))): from ``n_max``
+    down to ``imbalance`` times as many.
 
     Raises:
-        ValueError: the imbalance, smallest over largest class, is outside (0, 1]; or there are fewer than two classes.
+        ValueError: the imbalance, smallest over largest class, is outside (0, 1]; or there are
+            fewer than two classes.
 
     Source:
         Cao et al. (2019); FedLoGe's federations are made so too.
     """
     if not 0 < imbalance <= 1:
-        raise ValueError(f"imbalance {imbalance}: the smallest class over the largest must be above 0 and at most 1")
+        raise ValueError(
+            f"imbalance {imbalance}: the smallest class over the largest must be above 0 and at"
+            " most 1"
+        )
     if classes < 2:
         raise ValueError(f"a long tail needs two classes or more, not {classes}")
     return np.array([int(n_max * imbalance ** (i / (classes - 1))) for i in range(classes)])
 
 
 def long_tailed(labels: np.ndarray, imbalance: float, seed: int) -> np.ndarray:
-    """Draw the rows of a long-tailed set, ascending; its classes are frequent in the order of their labels.
+    """Draw the rows of a long-tailed set, ascending; its classes are frequent in the order of their
+    labels.
 
-    The largest class sets ``class_sizes``. A class that has fewer samples than its size keeps all, so an imbalance of 1 keeps every row,
-    also of a set that is long-tailed already. With one seed, the rows of a steep tail are among those of a flat one.
+    The largest class sets ``class_sizes``. A class that has fewer samples than its size keeps all,
+    so an imbalance of 1 keeps every row, also of a set that is long-tailed already. With one seed,
+    the rows of a steep tail are among those of a flat one.
 
     Args:
         labels: (n,) from 0 to c - 1, each at least once.
@@ -45,16 +53,21 @@ def long_tailed(labels: np.ndarray, imbalance: float, seed: int) -> np.ndarray:
     counts = np.bincount(labels)
     sizes = class_sizes(int(counts.max()), len(counts), imbalance)
     draws = (np.random.default_rng(derived_seed(seed, "long tail", c)) for c in range(len(counts)))
-    kept = [own.permutation(np.flatnonzero(labels == c))[:size] for c, (own, size) in enumerate(zip(draws, sizes, strict=True))]
+    kept = [
+        own.permutation(np.flatnonzero(labels == c))[:size]
+        for c, (own, size) in enumerate(zip(draws, sizes, strict=True))
+    ]
     return np.sort(np.concatenate(kept))
 
 
 def keep_long_tail(samples: Samples, classes: int, imbalance: float, *address: object) -> Samples:
-    """Thin samples out to a long tail over their classes, in an order of the classes that the address alone decides.
+    """Thin samples out to a long tail over their classes, in an order of the classes that the
+    address alone decides.
 
-    The largest class sets ``class_sizes``. A class keeps the first of its samples, at least one of those that it has, so that none runs
-    empty: where the largest class has fewer than 1 / imbalance samples, the tail ends in classes of one. A class that has fewer than its
-    size keeps all. A steep tail is part of a flat one of the same address.
+    The largest class sets ``class_sizes``. A class keeps the first of its samples, at least one of
+    those that it has, so that none runs empty: where the largest class has fewer than 1 / imbalance
+    samples, the tail ends in classes of one. A class that has fewer than its size keeps all. A
+    steep tail is part of a flat one of the same address.
 
     Args:
         samples: targets are labels, (n,).
@@ -66,15 +79,19 @@ def keep_long_tail(samples: Samples, classes: int, imbalance: float, *address: o
     labels = samples.targets
     sizes = class_sizes(int(labels.bincount(minlength=classes).max()), classes, imbalance)
     allowed = torch.empty(classes, dtype=torch.int64)
-    allowed[torch.randperm(classes, generator=generator("long tail", *address))] = torch.from_numpy(sizes).clamp(min=1)
+    allowed[torch.randperm(classes, generator=generator("long tail", *address))] = torch.from_numpy(
+        sizes
+    ).clamp(min=1)
     return samples.take((ranks(labels) < allowed[labels]).nonzero().flatten())
 
 
 def groups(counts: np.ndarray) -> dict[str, tuple[int, ...]]:
-    """Divide classes into "head", "middle" and "tail" by how many samples all clients have of them, frequent ones first.
+    """Divide classes into "head", "middle" and "tail" by how many samples all clients have of them,
+    frequent ones first.
 
-    From the most frequent class down, the head ends with the class that reaches 75 % of all samples, the middle with the one that reaches
-    95 %; the tail is the rest, with the classes that nobody has.
+    From the most frequent class down, the head ends with the class that reaches 75 % of all
+    samples, the middle with the one that reaches 95 %; the tail is the rest, with the classes that
+    nobody has.
 
     Args:
         counts: (k, c); FedLoGe's are of local tests.
@@ -84,7 +101,9 @@ def groups(counts: np.ndarray) -> dict[str, tuple[int, ...]]:
     """
     total = counts.sum(0)
     if not total.sum():
-        raise ValueError("no client has a test image: the test set is too small for so many clients")
+        raise ValueError(
+            "no client has a test image: the test set is too small for so many clients"
+        )
     order = np.argsort(-total, kind="stable")
     reached = np.cumsum(total[order])
     head, middle = (int(np.argmax(reached >= share * reached[-1])) + 1 for share in (HEAD, MIDDLE))

@@ -1,10 +1,12 @@
-"""The one reader of pickles: it knows numpy's arrays and builtin containers only, and builds them itself.
+"""The one reader of pickles: it knows numpy's arrays and builtin containers only, and builds them
+itself.
 
 Readers of users' files and of captions call it, and ``data_prep`` for archives.
 
-A pickle is a program for a small stack machine. Python's own machine calls what the program names and sets the state of what it made;
-this one knows the few instructions that arrays, lists, dicts, numbers and texts are written with, and refuses a file at the first other
-one. Numpy never sees what a file holds before it is checked: an array is made of bytes that fit its shape and a plain type.
+A pickle is a program for a small stack machine. Python's own machine calls what the program names
+and sets the state of what it made; this one knows the few instructions that arrays, lists, dicts,
+numbers and texts are written with, and refuses a file at the first other one. Numpy never sees what
+a file holds before it is checked: an array is made of bytes that fit its shape and a plain type.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from fedmuscle_lib.core.files import read_bytes
 
 # Bounds on a single file: all captions of Flickr30k have half a million instructions.
 _MOST_STEPS = 1 << 23
-_MOST_REPEATED = 1 << 26  # bytes of texts and arrays that a file names again instead of holding them again
+_MOST_REPEATED = (
+    1 << 26
+)  # bytes of texts and arrays that a file names again instead of holding them again
 _DEEPEST = 16  # containers in each other
 _SHORT_TUPLE = 8  # such as an array's shape
 
@@ -42,7 +46,8 @@ def load_pickle(path: Path) -> dict:
 
 
 def parse_pickle(pickled: bytes, name: str) -> dict:
-    """Return what :func:`load_pickle` returns, of bytes; Python 2's byte strings are read as latin1.
+    """Return what :func:`load_pickle` returns, of bytes; Python 2's byte strings are read as
+    latin1.
 
     Raises:
         DataError: naming ``name``; the pickle is truncated, holds no dict, or would run code.
@@ -57,7 +62,8 @@ def parse_pickle(pickled: bytes, name: str) -> dict:
 
 
 def as_array(value: object) -> np.ndarray:
-    """The array that a value of a pickle is: an array, or a list of numbers or of arrays of one shape and type.
+    """The array that a value of a pickle is: an array, or a list of numbers or of arrays of one
+    shape and type.
 
     Raises:
         DataError: it is something else; numpy would make texts of all, or objects.
@@ -78,16 +84,20 @@ def as_array(value: object) -> np.ndarray:
 class _Dtype:
     """A type of arrays, which a pickle makes in two steps.
 
-    Its name comes first, the order of its bytes second. What else numpy would let a pickle set, such as fields and their offsets, is
-    refused.
+    Its name comes first, the order of its bytes second. What else numpy would let a pickle set,
+    such as fields and their offsets, is refused.
     """
 
-    # kinds of numpy.dtype.kind, and sizes in bytes: truth values, integers, floats, complex numbers, texts
+    # kinds of numpy.dtype.kind, and sizes in bytes: truth values, integers, floats, complex
+    # numbers, texts
     _NAME = re.compile(r"b1|i[1248]|u[1248]|f[248]|c(8|16)|[SU][1-9]\d{0,5}")
 
     def __init__(self, name: object = None, align: object = None, copy: object = None) -> None:
         if not isinstance(name, str) or not self._NAME.fullmatch(name):
-            raise DataError(f"it holds an array of type {shown(name)}; only numbers, truth values and texts of one width are read")
+            raise DataError(
+                f"it holds an array of type {shown(name)}; only numbers, truth values and texts of"
+                " one width are read"
+            )
         self.dtype = np.dtype(name)
         self.finished = False
 
@@ -95,21 +105,35 @@ class _Dtype:
         if self.finished or not isinstance(state, tuple) or len(state) != 8:
             _refuse_state("a type of arrays")
         version, order, *of_objects, size, alignment, flags = state
-        written = {"S": (self.dtype.itemsize, 1, 0), "U": (self.dtype.itemsize, 4, 8)}.get(self.dtype.kind, (-1, -1, 0))
-        if version != 3 or order not in ("<", ">", "|", "=") or of_objects != [None] * 3 or (size, alignment, flags) != written:
+        written = {"S": (self.dtype.itemsize, 1, 0), "U": (self.dtype.itemsize, 4, 8)}.get(
+            self.dtype.kind, (-1, -1, 0)
+        )
+        if (
+            version != 3
+            or order not in ("<", ">", "|", "=")
+            or of_objects != [None] * 3
+            or (size, alignment, flags) != written
+        ):
             _refuse_state("a type of arrays")
         self.dtype = self.dtype.newbyteorder(order)
         self.finished = True
 
 
 class _Array:
-    """An array, which a pickle makes in two steps: an empty one, and then its shape, type and bytes."""
+    """An array, which a pickle makes in two steps: an empty one, and then its shape, type and
+    bytes.
+    """
 
     def __init__(self) -> None:
         self.value: np.ndarray | None = None
 
     def build(self, state: object) -> None:
-        if self.value is not None or not isinstance(state, tuple) or len(state) != 5 or state[0] != 1:
+        if (
+            self.value is not None
+            or not isinstance(state, tuple)
+            or len(state) != 5
+            or state[0] != 1
+        ):
             _refuse_state("an array")
         _, shape, dtype, fortran, content = state
         if isinstance(content, str):  # Python 2's bytes
@@ -129,23 +153,38 @@ class _Global:
 
 
 def _array(content: object, dtype: object, shape: object, order: object) -> np.ndarray:
-    if not isinstance(content, bytes | bytearray) or not isinstance(dtype, _Dtype) or order not in ("C", "F"):
+    if (
+        not isinstance(content, bytes | bytearray)
+        or not isinstance(dtype, _Dtype)
+        or order not in ("C", "F")
+    ):
         raise DataError("it holds an array that is not made of a type and bytes")
-    if not isinstance(shape, tuple) or len(shape) > 8 or not all(type(n) is int and 0 <= n < 1 << 40 for n in shape):
+    if (
+        not isinstance(shape, tuple)
+        or len(shape) > 8
+        or not all(type(n) is int and 0 <= n < 1 << 40 for n in shape)
+    ):
         raise DataError(f"it holds an array of shape {shown(shape)}")
     size = math.prod(shape) * dtype.dtype.itemsize
     if size != len(content):
-        raise DataError(f"it holds an array of {dtype.dtype} {shown(shape)}, {size:,} bytes, with {len(content):,} bytes")
+        raise DataError(
+            f"it holds an array of {dtype.dtype} {shown(shape)}, {size:,} bytes, with"
+            f" {len(content):,} bytes"
+        )
     native = dtype.dtype.newbyteorder("=")  # as numpy gives it
     if not size:
         return np.empty(shape, native)
     if dtype.dtype.kind == "b" and np.frombuffer(content, np.uint8).max() > 1:
-        raise DataError("it holds an array of truth values some of which are neither true nor false")
+        raise DataError(
+            "it holds an array of truth values some of which are neither true nor false"
+        )
     if dtype.dtype.kind == "U":
         codes = np.frombuffer(content, np.dtype(np.uint32).newbyteorder(dtype.dtype.byteorder))
         if (codes > 0x10FFFF).any() or ((codes >= 0xD800) & (codes < 0xE000)).any():
             raise DataError("it holds an array of texts with a character that does not exist")
-    array = np.frombuffer(content, dtype.dtype).reshape(shape, order=order).astype(native, copy=False)
+    array = (
+        np.frombuffer(content, dtype.dtype).reshape(shape, order=order).astype(native, copy=False)
+    )
     array.flags.writeable = False
     return array
 
@@ -156,7 +195,9 @@ def _reconstruct(kind: object = None, shape: object = None, code: object = None)
     return _Array()
 
 
-def _frombuffer(content: object = None, dtype: object = None, shape: object = None, order: object = None) -> _Array:
+def _frombuffer(
+    content: object = None, dtype: object = None, shape: object = None, order: object = None
+) -> _Array:
     made = _Array()
     made.value = _array(content, dtype, shape, order)
     return made
@@ -171,11 +212,18 @@ def _scalar(dtype: object = None, content: object = None) -> object:
 def _encode(text: object = None, code: object = None) -> bytes:
     """Return how protocols before 3 write bytes."""
     if not isinstance(text, str) or code != "latin1":
-        raise DataError(f"it asks for the encoding {shown(code)}; only latin1, by which pickles hold bytes, is read")
+        raise DataError(
+            f"it asks for the encoding {shown(code)}; only latin1, by which pickles hold bytes, is"
+            " read"
+        )
     return text.encode("latin1")
 
 
-_GLOBALS = {("numpy", "ndarray"): _Global(), ("numpy", "dtype"): _Global(_Dtype), ("_codecs", "encode"): _Global(_encode)}
+_GLOBALS = {
+    ("numpy", "ndarray"): _Global(),
+    ("numpy", "dtype"): _Global(_Dtype),
+    ("_codecs", "encode"): _Global(_encode),
+}
 for _numpy in ("numpy.core", "numpy._core"):  # before and since numpy 2
     _GLOBALS |= {
         (f"{_numpy}.multiarray", "_reconstruct"): _Global(_reconstruct),
@@ -199,7 +247,9 @@ class _Machine:
                 raise DataError(f"it has more than {_MOST_STEPS:,} instructions")
             execute = _STEPS.get(opcode.name)
             if execute is None:
-                raise DataError(f"it uses the instruction {opcode.name} at byte {position:,}; {_READ}")
+                raise DataError(
+                    f"it uses the instruction {opcode.name} at byte {position:,}; {_READ}"
+                )
             execute(self, argument)
         (content,) = self.stack
         if self.below:
@@ -219,7 +269,10 @@ class _Machine:
             try:
                 value.encode()
             except UnicodeEncodeError as error:
-                raise DataError(f"it holds a text with half a character (a lone surrogate), {shown(value[error.start])}") from None
+                raise DataError(
+                    "it holds a text with half a character (a lone surrogate),"
+                    f" {shown(value[error.start])}"
+                ) from None
         self.push(value)
 
     def mark(self, _: object) -> None:
@@ -252,7 +305,9 @@ class _Machine:
         for key, value in zip(values[::2], values[1::2], strict=True):
             # other keys can be made to collide: a dict of them would take hours
             if not (isinstance(key, str | bytes) or (type(key) is int and abs(key) < 1 << 20)):
-                raise DataError(f"a dict in it has the key {shown(key)}; keys are texts or small integers")
+                raise DataError(
+                    f"a dict in it has the key {shown(key)}; keys are texts or small integers"
+                )
             if key in into:
                 raise DataError(f"a dict in it has the key {shown(key)} twice")
             into[key] = value
@@ -270,7 +325,10 @@ class _Machine:
         self.memo[len(self.memo) if place is None else place] = self.stack[-1]
 
     def get(self, place: int) -> None:
-        """Push a value again. A container is refused: a list that holds a list twice doubles with each instruction."""
+        """Push a value again.
+
+        A container is refused: a list that holds a list twice doubles with each instruction.
+        """
         self.repeated += _weight(self.memo[place])
         if self.repeated > _MOST_REPEATED:
             raise DataError(f"it repeats more than {_MOST_REPEATED:,} bytes")
@@ -289,7 +347,12 @@ class _Machine:
 
     def call(self, _: object) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()
-        if not isinstance(function, _Global) or function.call is None or not isinstance(arguments, tuple) or len(arguments) > 4:
+        if (
+            not isinstance(function, _Global)
+            or function.call is None
+            or not isinstance(arguments, tuple)
+            or len(arguments) > 4
+        ):
             raise DataError(f"it calls what can't be called; {_READ}")
         try:
             self.push(function.call(*arguments))
@@ -314,7 +377,11 @@ def _kind(value: object) -> str:
 
 def _weight(value: object) -> int:
     """Bytes of a value that is not held again, but named again."""
-    if isinstance(value, tuple) and len(value) <= _SHORT_TUPLE and not any(isinstance(one, tuple) for one in value):
+    if (
+        isinstance(value, tuple)
+        and len(value) <= _SHORT_TUPLE
+        and not any(isinstance(one, tuple) for one in value)
+    ):
         return sum(map(_weight, value))
     if isinstance(value, list | dict | tuple):
         raise DataError(f"it holds the same {type(value).__name__} in two places")
@@ -348,8 +415,22 @@ _STEPS: dict[str, _Step] = {
     "NONE": _Machine.push,
     "NEWTRUE": lambda machine, _: machine.push(True),
     "NEWFALSE": lambda machine, _: machine.push(False),
-    **dict.fromkeys(("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT"), _Machine.number),
-    **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"), _Machine.text),
+    **dict.fromkeys(
+        ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT"),
+        _Machine.number,
+    ),
+    **dict.fromkeys(
+        (
+            "STRING",
+            "BINSTRING",
+            "SHORT_BINSTRING",
+            "UNICODE",
+            "SHORT_BINUNICODE",
+            "BINUNICODE",
+            "BINUNICODE8",
+        ),
+        _Machine.text,
+    ),
     **dict.fromkeys(("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"), _Machine.push),
     "EMPTY_TUPLE": lambda machine, _: machine.push(()),
     "TUPLE": lambda machine, _: machine.push(tuple(machine.marked())),

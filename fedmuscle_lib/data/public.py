@@ -17,14 +17,28 @@ from fedmuscle_lib.data.pickles import load_pickle
 # name -> folder below data_dir
 PUBLIC_SETS: dict[str, str] = {
     "voc": "MLC_setup/public_Pascal",  # the original README's "unlabeled Pascal VOC images"
-    "coco": "MLC_setup/public_COCO",  # named in Section 6.1, in no layout; after the pattern of Pascal VOC's folder
+    "coco": (
+        "MLC_setup/public_COCO"
+    ),  # named in Section 6.1, in no layout; after the pattern of Pascal VOC's folder
     "cifar100": "IC/CIFAR100/public",  # the original README's "unlabeled CIFAR-100 images"
-    "cifar10": "IC/CIFAR10/public",  # the original README's "if using CIFAR10 public dataset"; mini has none
-    "flickr30k": "TC/flicker_public",  # the original README's "unlabeled Flickr images"; its spelling
-    "synthetic": "public/synthetic",  # Appendix J: images that Setup1's users make of their own; in no layout
+    "cifar10": (
+        "IC/CIFAR10/public"
+    ),  # the original README's "if using CIFAR10 public dataset"; mini has none
+    "flickr30k": (
+        "TC/flicker_public"
+    ),  # the original README's "unlabeled Flickr images"; its spelling
+    "synthetic": (
+        "public/synthetic"
+    ),  # Appendix J: images that Setup1's users make of their own; in no layout
     "noise": "public/noise",  # as many images of noise, a control
 }
-NAMES = {"voc": "Pascal VOC", "coco": "COCO", "cifar100": "CIFAR-100", "cifar10": "CIFAR-10", "flickr30k": "Flickr30k"}
+NAMES = {
+    "voc": "Pascal VOC",
+    "coco": "COCO",
+    "cifar100": "CIFAR-100",
+    "cifar10": "CIFAR-10",
+    "flickr30k": "Flickr30k",
+}
 NAMES |= {"synthetic": "synthetic images", "noise": "images of noise"}
 CAPTIONS = "image_file_name_to_caption.pkl"
 MOST_CAPTION = 10_000  # characters
@@ -32,12 +46,14 @@ IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg"}
 
 
 def read_public(folder: Path, n: int, encoding: Encoding) -> Tensor:
-    """The first ``n`` images of a public set in the order of their names, or these images' captions, encoded.
+    """The first ``n`` images of a public set in the order of their names, or these images'
+    captions, encoded.
 
     Images lie in the folder itself, or below it in ``images`` beside the file of their captions.
 
     Raises:
-        DataError: the folder is missing, unfinished or holds fewer than ``n`` images, or an image has no caption.
+        DataError: the folder is missing, unfinished or holds fewer than ``n`` images, or an image
+            has no caption.
     """
     paths = first_images(folder, n)
     if isinstance(encoding, Pixels):
@@ -46,7 +62,8 @@ def read_public(folder: Path, n: int, encoding: Encoding) -> Tensor:
 
 
 def public_digest(folder: Path, n: int, reads: str) -> str:
-    """SHA-256 of what :func:`read_public` reads, before it is encoded; parties who have the same set find the same.
+    """SHA-256 of what :func:`read_public` reads, before it is encoded; parties who have the same
+    set find the same.
 
     Args:
         reads: "images", for these with their names, or "texts", for their captions.
@@ -63,14 +80,17 @@ def public_digest(folder: Path, n: int, reads: str) -> str:
 
 
 def first_images(folder: Path, n: int) -> list[Path]:
-    """The files of the first ``n`` images in the order of their names; raises as :func:`read_public`."""
+    """The files of the first ``n`` images in the order of their names; raises as
+    :func:`read_public`.
+    """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; `python -m data_prep` makes the public sets")
     refuse_unfinished(folder)
     paths = images_of(folder)
     if len(paths) < n:
         raise DataError(
-            f"{folder}: a public set of {n} was asked for, it holds {len(paths)} images; the setting public_size asks for fewer"
+            f"{folder}: a public set of {n} was asked for, it holds {len(paths)} images; the"
+            " setting public_size asks for fewer"
         )
     return paths[:n]
 
@@ -101,4 +121,8 @@ def caption_fault(caption: object) -> str:
     """Return why a value is no caption that is read; empty if it is one."""
     if not isinstance(caption, str) or not caption.strip():
         return f"{shown(caption)} for a caption"
-    return f"a caption of {len(caption):,} characters; at most {MOST_CAPTION:,} are read" if len(caption) > MOST_CAPTION else ""
+    return (
+        f"a caption of {len(caption):,} characters; at most {MOST_CAPTION:,} are read"
+        if len(caption) > MOST_CAPTION
+        else ""
+    )

@@ -41,7 +41,8 @@ class Samples:
 def draw_local(samples: Samples, n: int, *address: object, balanced: bool = True) -> Samples:
     """Draw ``n`` samples from a user's pool; the address alone decides which.
 
-    If targets are labels, an integer a sample, a balanced draw is as even over the classes as the pool allows.
+    If targets are labels, an integer a sample, a balanced draw is as even over the classes as the
+    pool allows.
 
     Raises:
         DataError: the pool is smaller than ``n``.
@@ -49,7 +50,9 @@ def draw_local(samples: Samples, n: int, *address: object, balanced: bool = True
     _refuse_fewer(samples, n)
     order = torch.randperm(len(samples), generator=generator("local data", *address))
     if balanced and samples.targets.ndim == 1 and not samples.targets.is_floating_point():
-        order = order[torch.argsort(ranks(samples.targets[order]), stable=True)]  # which goes round the classes
+        order = order[
+            torch.argsort(ranks(samples.targets[order]), stable=True)
+        ]  # which goes round the classes
     return samples.take(order[:n])
 
 
@@ -63,7 +66,9 @@ def ranks(labels: Tensor) -> Tensor:
 
 
 def first_local(samples: Samples, n: int) -> Samples:
-    """The first ``n`` samples of a user's file, as they stand there; raises as :func:`draw_local`."""
+    """The first ``n`` samples of a user's file, as they stand there; raises as
+    :func:`draw_local`.
+    """
     _refuse_fewer(samples, n)
     return samples.take(torch.arange(n))
 
@@ -72,11 +77,14 @@ def share_in(samples: Tensor, others: Tensor, filler: int = 0) -> float:
     """The share of samples that are also among others, read alike; 0 if they are read otherwise.
 
     Args:
-        filler: what stands behind a text's end, (n, l), where another text of the same tensor is longer.
+        filler: what stands behind a text's end, (n, l), where another text of the same tensor is
+            longer.
     """
     if samples.ndim == others.ndim == 2:
         longest = max(samples.shape[1], others.shape[1])
-        samples, others = (pad(texts, (0, longest - texts.shape[1]), value=filler) for texts in (samples, others))
+        samples, others = (
+            pad(texts, (0, longest - texts.shape[1]), value=filler) for texts in (samples, others)
+        )
     if samples.shape[1:] != others.shape[1:] or not len(samples):
         return 0.0
     known = {hash(row.numpy().tobytes()) for row in others.cpu()}
@@ -85,4 +93,6 @@ def share_in(samples: Tensor, others: Tensor, filler: int = 0) -> float:
 
 def _refuse_fewer(samples: Samples, n: int) -> None:
     if len(samples) < n:
-        raise DataError(f"a local training set of {n} was asked for, the file holds {len(samples)} samples")
+        raise DataError(
+            f"a local training set of {n} was asked for, the file holds {len(samples)} samples"
+        )

@@ -1,4 +1,5 @@
-"""FedLoGe (ICLR 2024) and its baselines: one model for clients whose data have a long tail, as a system of its own.
+"""FedLoGe (ICLR 2024) and its baselines: one model for clients whose data have a long tail, as a
+system of its own.
 
     from fedmuscle_lib import run
     from fedmuscle_lib.fedloge.settings import Settings

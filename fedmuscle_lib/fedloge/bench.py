@@ -1,4 +1,6 @@
-"""A round beside the same round in plain form; ``python -m fedmuscle_lib bench fedloge`` prints the table."""
+"""A round beside the same round in plain form; ``python -m fedmuscle_lib bench fedloge`` prints the
+table.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ from fedmuscle_lib.fedloge.settings import Settings
 PARTS = {  # of a round's time, by what its operations' names begin with
     "convolutions": ("aten::convolution", "aten::mkldnn_convolution", "aten::cudnn_convolution"),
     "batch norm": ("aten::native_batch_norm", "aten::cudnn_batch_norm"),
-    "pooling and ReLU": ("aten::max_pool2d", "aten::clamp_min", "aten::relu", "aten::threshold_backward"),
+    "pooling and ReLU": (
+        "aten::max_pool2d",
+        "aten::clamp_min",
+        "aten::relu",
+        "aten::threshold_backward",
+    ),
     "SGD": ("Optimizer.", "aten::_fused_sgd"),
 }
 _PATIENCE = 60.0  # seconds after which no further pair begins
@@ -35,17 +42,28 @@ _SIDE = 1024  # of the matrices whose product tells the machine's speed
 
 
 class PlainData(LocalData):
-    """The same batches, each image cropped, mirrored and normalised alone, as a data loader does it."""
+    """The same batches, each image cropped, mirrored and normalised alone, as a data loader does
+    it.
+    """
 
     def batches(self, round: int, epoch: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for step, rows in enumerate(batches(len(self), size, "local order", *self._address, round, epoch)):
-            drawn = self.preprocessing.drawn(len(rows), generator("augmentation", *self._address, round, epoch, step))
-            images = [self._one(self.samples.inputs[row], *how) for row, how in zip(rows.tolist(), drawn.T.tolist(), strict=True)]
+        for step, rows in enumerate(
+            batches(len(self), size, "local order", *self._address, round, epoch)
+        ):
+            drawn = self.preprocessing.drawn(
+                len(rows), generator("augmentation", *self._address, round, epoch, step)
+            )
+            images = [
+                self._one(self.samples.inputs[row], *how)
+                for row, how in zip(rows.tolist(), drawn.T.tolist(), strict=True)
+            ]
             yield torch.stack(images), self.samples.targets[rows]
 
     def _one(self, image: Tensor, down: int, across: int, mirrored: int) -> Tensor:
         _, h, w = image.shape
-        cropped = pad(image, [self.preprocessing.padding] * 4)[:, down : down + h, across : across + w]
+        cropped = pad(image, [self.preprocessing.padding] * 4)[
+            :, down : down + h, across : across + w
+        ]
         return self.preprocessing.read(cropped.flip(2) if mirrored else cropped)
 
 
@@ -66,11 +84,19 @@ class PlainRecipe(Recipe):
     """The same steps, one parameter after the other."""
 
     def optimiser(self, parameters: Iterable[nn.Parameter]) -> torch.optim.SGD:
-        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, foreach=False)
+        return torch.optim.SGD(
+            parameters,
+            lr=self.lr,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            foreach=False,
+        )
 
 
 def in_plain_form(federation: Federation) -> Federation:
-    """Change a federation, whose rounds then end with the same weights up to rounding, and return it."""
+    """Change a federation, whose rounds then end with the same weights up to rounding, and return
+    it.
+    """
     modules = [federation._workspace, *(client._private for client in federation.clients.values())]
     for network in (one for each in modules for one in each.modules() if isinstance(one, Network)):
         network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
@@ -82,18 +108,20 @@ def in_plain_form(federation: Federation) -> Federation:
 
 
 def bench_fedloge(settings: Settings, *, pairs: int = 15) -> pd.DataFrame:
-    """Print the first round in the library's form and in the plain one (:func:`in_plain_form`), side by side.
+    """Print the first round in the library's form and in the plain one (:func:`in_plain_form`),
+    side by side.
 
-    Below the table stand the parts of the library's time by torch's profiler, and a bound: how many times as fast the round would be if
-    it did nothing but its convolutions and products, at the speed that this machine multiplies large matrices with.
+    Below the table stand the parts of the library's time by torch's profiler, and a bound: how many
+    times as fast the round would be if it did nothing but its convolutions and products, at the
+    speed that this machine multiplies large matrices with.
 
     Args:
         settings: which round.
         pairs: alternations, fewer for what takes long; times are medians over them.
 
     Returns:
-        One row for data (the drawn clients' batches), round (training, data and messages) and evaluation: what, library_ms, plain_ms,
-        speedup.
+        One row for data (the drawn clients' batches), round (training, data and messages) and
+        evaluation: what, library_ms, plain_ms, speedup.
     """
     with fixed_state(settings.threads):
         library, plain = build(settings), in_plain_form(build(settings))
@@ -105,15 +133,24 @@ def bench_fedloge(settings: Settings, *, pairs: int = 15) -> pd.DataFrame:
         rows = []
         for what, work in works.items():
             calls = {"library_ms": partial(work, library), "plain_ms": partial(work, plain)}
-            times = {name: median * 1e3 for name, median in alternate(calls, pairs, _PATIENCE, settings.device).items()}
+            times = {
+                name: median * 1e3
+                for name, median in alternate(calls, pairs, _PATIENCE, settings.device).items()
+            }
             rows.append({"what": what, **times, "speedup": times["plain_ms"] / times["library_ms"]})
         shares, bound = _shares(library), _fewest_seconds(library, settings.device) * 1e3
     table = pd.DataFrame(rows)
-    print(f"A round of {settings.title}, {settings.network}, {settings.device}, {settings.threads} thread(s)")
+    print(
+        f"A round of {settings.title}, {settings.network}, {settings.device}, {settings.threads}"
+        " thread(s)"
+    )
     print(table.to_string(index=False, float_format="{:.3g}".format))
     print("of a round: " + ", ".join(f"{part} {share:.0%}" for part, share in shares.items()))
     most = table.set_index("what").library_ms["round"] / bound
-    print(f"its convolutions and products alone, as fast as this machine multiplies matrices: {bound:.3g} ms, {most:.2f} times as fast")
+    print(
+        "its convolutions and products alone, as fast as this machine multiplies matrices:"
+        f" {bound:.3g} ms, {most:.2f} times as fast"
+    )
     return table
 
 
@@ -130,13 +167,17 @@ def _shares(federation: Federation) -> dict[str, float]:
         federation.round(0)
     found: Counter[str] = Counter()
     for event in profiler.events():
-        part = next((part for part, names in PARTS.items() if event.name.startswith(names)), "the rest")
+        part = next(
+            (part for part, names in PARTS.items() if event.name.startswith(names)), "the rest"
+        )
         found[part] += event.self_cpu_time_total
     return {part: found[part] / found.total() for part in (*PARTS, "the rest")}
 
 
 def _fewest_seconds(federation: Federation, device: str) -> float:
-    """Seconds of a round's convolutions and products at the speed of a large product of matrices."""
+    """Seconds of a round's convolutions and products at the speed of a large product of
+    matrices.
+    """
     with FlopCounterMode(display=False) as counter:
         federation.round(0)
     matrix = torch.rand(_SIDE, _SIDE, device=device)

@@ -1,4 +1,6 @@
-"""The federation of a run before its first round, and what it does in one: clients and their server in one process."""
+"""The federation of a run before its first round, and what it does in one: clients and their server
+in one process.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from fedmuscle_lib.fedloge.preprocessing import LocalData, Preprocessing
 from fedmuscle_lib.fedloge.server import Server
 from fedmuscle_lib.fedloge.settings import Settings
 
-COLUMNS = ("round", "scope", "head", "masked", "group", "value", "clients")  # of :meth:`Federation.evaluate`
+COLUMNS = (
+    "round",
+    "scope",
+    "head",
+    "masked",
+    "group",
+    "value",
+    "clients",
+)  # of :meth:`Federation.evaluate`
 
 
 def build(settings: Settings) -> Federation:
@@ -37,7 +47,9 @@ def build(settings: Settings) -> Federation:
     classes = len(train.classes)
     kept = long_tailed(train.labels, s.imbalance, s.seed)
     if s.clients > len(kept):
-        raise ValueError(f"clients: {s.clients} are more than there are training samples, {len(kept)}")
+        raise ValueError(
+            f"clients: {s.clients} are more than there are training samples, {len(kept)}"
+        )
     shares = [kept[rows] for rows in partition(train.labels[kept], s.clients, s.alpha, s.seed)]
     tests = local_tests(class_counts(train.labels, shares, classes), test.labels, s.seed)
     return Federation(
@@ -53,13 +65,15 @@ def build(settings: Settings) -> Federation:
 
 
 class Federation:
-    """A run in progress, without its settings and files. A client without samples takes no part in training.
+    """A run in progress, without its settings and files. A client without samples takes no part in
+    training.
 
     Args:
         method: what the clients do, for a number of classes, a seed and a device.
         clients: training samples of each client, client k's at position k.
         test: the balanced test set.
-        local_tests: for each client, the rows of the test set that are its own; clients may share rows.
+        local_tests: for each client, the rows of the test set that are its own; clients may share
+            rows.
         groups: classes by the name of their group, such as "head", "middle" and "tail".
         participation: share of the clients in a round.
         recipe: of local training.
@@ -94,14 +108,21 @@ class Federation:
         self.clients: dict[int, Client] = {}
         for number, (samples, rows) in enumerate(zip(clients, local_tests, strict=True)):
             if len(samples) or len(rows):
-                data = LocalData(number, samples.to(problem.device), problem.classes, preprocessing, problem.seed)
-                self.clients[number] = Client(data, rows.to(problem.device), method, self._workspace, recipe)
-        first = {name: tensor.detach().clone() for name, tensor in self._workspace.state_dict().items()}
+                data = LocalData(
+                    number, samples.to(problem.device), problem.classes, preprocessing, problem.seed
+                )
+                self.clients[number] = Client(
+                    data, rows.to(problem.device), method, self._workspace, recipe
+                )
+        first = {
+            name: tensor.detach().clone() for name, tensor in self._workspace.state_dict().items()
+        }
         trained = [number for number, client in self.clients.items() if len(client.data)]
         self.server = Server(trained, first, participation, (problem.seed,))
 
     def round(self, round: int) -> float:
-        """Do round ``round`` (from 0): the drawn clients train, the server averages. Returns the mean of the clients' losses.
+        """Do round ``round`` (from 0): the drawn clients train, the server averages. Returns the
+        mean of the clients' losses.
 
         Raises:
             Diverged: a client's loss or update is not finite; the message names it.
@@ -116,15 +137,18 @@ class Federation:
 
     @torch.no_grad()
     def evaluate(self, round: int) -> list[dict[str, Any]]:
-        """Evaluate the global model and every client's own after ``round`` finished rounds; 0 is before the first.
+        """Evaluate the global model and every client's own after ``round`` finished rounds; 0 is
+        before the first.
 
         Nothing is trained by it, and what it hands to the clients is not in the ledger.
 
         Returns:
-            Rows of round, scope ("global" or "personal"), head (the way of predicting), masked (whether classes that are absent from a
-            client's local test can't be predicted), group ("all" or a group's name), value (accuracy in per cent) and clients. The global
-            model is evaluated on the whole test set, by no client. A personal value is the unweighted mean over the clients whose local
-            test has samples of the group; ``clients`` says how many these are.
+            Rows of round, scope ("global" or "personal"), head (the way of predicting), masked
+            (whether classes that are absent from a client's local test can't be predicted), group
+            ("all" or a group's name), value (accuracy in per cent) and clients. The global model is
+            evaluated on the whole test set, by no client. A personal value is the unweighted mean
+            over the clients whose local test has samples of the group; ``clients`` says how many
+            these are.
 
         Raises:
             Diverged: a model's logits are not finite; the message names whose.
@@ -134,25 +158,42 @@ class Federation:
         common = self._test.features(self._workspace["backbone"])
         found: dict[tuple[str, str, bool, str], list[float]] = defaultdict(list)
         for head, predict in self.method.global_heads(self._workspace).items():
-            for group, value in self._test.accuracies(finite("the global model", head, predict(common))).items():
+            for group, value in self._test.accuracies(
+                finite("the global model", head, predict(common))
+            ).items():
                 found["global", head, False, group].append(value)
         for client in self.clients.values():
             if len(client.local_test):
-                for head, masked, group, value in client.evaluate(message, round, self._test, common):
+                for head, masked, group, value in client.evaluate(
+                    message, round, self._test, common
+                ):
                     found["personal", head, masked, group].append(value)
-        counted = ((round, *cell, fmean(values), len(values) * (cell[0] == "personal")) for cell, values in found.items())
+        counted = (
+            (round, *cell, fmean(values), len(values) * (cell[0] == "personal"))
+            for cell, values in found.items()
+        )
         return [dict(zip(COLUMNS, row, strict=True)) for row in counted]
 
     def tested(self) -> dict[tuple[str, str], int]:
-        """Return the number of test samples by scope and group: of the test set, and of the local tests of all clients."""
+        """Return the number of test samples by scope and group: of the test set, and of the local
+        tests of all clients.
+        """
         sizes = Counter({("global", group): size for group, size in self._test.sizes().items()})
         for client in self.clients.values():
-            sizes.update({("personal", group): size for group, size in self._test.sizes(client.local_test).items()})
+            sizes.update(
+                {
+                    ("personal", group): size
+                    for group, size in self._test.sizes(client.local_test).items()
+                }
+            )
         return sizes
 
     def state(self) -> dict[str, Any]:
         """Return what rounds change, as tensors and plain containers, for :meth:`restore`."""
-        return {"server": self.server.state(), "clients": {number: client.state() for number, client in self.clients.items()}}
+        return {
+            "server": self.server.state(),
+            "clients": {number: client.state() for number, client in self.clients.items()},
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on as if the rounds had been done here."""

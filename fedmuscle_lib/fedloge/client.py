@@ -1,4 +1,7 @@
-"""One client: its data and private modules. It trains by a method and evaluates; an update that the ledger counts is all that leaves it."""
+"""One client: its data and private modules.
+
+It trains by a method and evaluates; an update that the ledger counts is all that leaves it.
+"""
 
 from __future__ import annotations
 
@@ -22,45 +25,60 @@ class Client:
         data: its training samples.
         local_test: (n,), rows of the test set that are its own.
         method: what it trains by.
-        workspace: modules of the method's shared kind. Every visit begins by overwriting all of them, so that the clients of one
-            process may have one in common.
+        workspace: modules of the method's shared kind. Every visit begins by overwriting all of
+            them, so that the clients of one process may have one in common.
         recipe: of local training.
     """
 
-    def __init__(self, data: LocalData, local_test: Tensor, method: Method, workspace: nn.ModuleDict, recipe: Recipe) -> None:
+    def __init__(
+        self,
+        data: LocalData,
+        local_test: Tensor,
+        method: Method,
+        workspace: nn.ModuleDict,
+        recipe: Recipe,
+    ) -> None:
         self.data, self.local_test, self.method, self.recipe = data, local_test, method, recipe
         self.number, self._workspace = data.client, workspace
         self._private = method.private(data.client).to(method.problem.device)
         self.loss = float("nan")
 
     def train(self, received: Message, round: int) -> Update:
-        """Train from what the server sent and return what is sent back; :attr:`loss` is then the mean loss of the last epoch.
+        """Train from what the server sent and return what is sent back; :attr:`loss` is then the
+        mean loss of the last epoch.
 
         Raises:
-            Diverged: the loss, or a weight that stays here, is not finite; the message names the client.
+            Diverged: the loss, or a weight that stays here, is not finite; the message names the
+                client.
         """
         visit = self._visit(received, round)
         visit.shared.train()
         visit.private.train()
         self.loss = self.method.train(visit)
-        check_finite(f"client {self.number}", self._private.state_dict(), f" in round {round + 1}")  # the server looks at the others
-        return Update({name: tensor.detach().clone() for name, tensor in visit.shared.state_dict().items()}, len(self.data))
+        check_finite(
+            f"client {self.number}", self._private.state_dict(), f" in round {round + 1}"
+        )  # the server looks at the others
+        return Update(
+            {name: tensor.detach().clone() for name, tensor in visit.shared.state_dict().items()},
+            len(self.data),
+        )
 
     @torch.no_grad()
     def evaluate(
         self, received: Message, round: int, test: TestSet, common: Tensor | None = None
     ) -> Iterator[tuple[str, bool, str, float]]:
-        """Yield head, whether absent classes are masked, group of classes and accuracy in per cent of the client's own model.
+        """Yield head, whether absent classes are masked, group of classes and accuracy in per cent
+        of the client's own model.
 
-        It is tested on its local test. A class is absent if that has no sample of it, as in the authors' evaluation: the mask knows the
-        test's labels.
+        It is tested on its local test. A class is absent if that has no sample of it, as in the
+        authors' evaluation: the mask knows the test's labels.
 
         Args:
             received: what the server sends.
             round: number of finished rounds.
             test: the whole test set.
-            common: (n, d), features of the whole test set by the received backbone, if somebody has them; the client then reads its own
-                rows of them, unless its backbone is another.
+            common: (n, d), features of the whole test set by the received backbone, if somebody has
+                them; the client then reads its own rows of them, unless its backbone is another.
 
         Raises:
             Diverged: logits are not finite; the message names the client and the head.
@@ -80,7 +98,9 @@ class Client:
 
     def state(self) -> dict[str, Tensor]:
         """Tensors of the private modules by name; what :meth:`restore` takes."""
-        return {name: tensor.detach().clone() for name, tensor in self._private.state_dict().items()}
+        return {
+            name: tensor.detach().clone() for name, tensor in self._private.state_dict().items()
+        }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on with what :meth:`state` gave."""
@@ -88,4 +108,6 @@ class Client:
 
     def _visit(self, received: Message, round: int) -> Visit:
         self._workspace.load_state_dict(received.tensors)
-        return Visit(self._workspace, self._private, received.tensors, self.data, self.recipe, round)
+        return Visit(
+            self._workspace, self._private, received.tensors, self.data, self.recipe, round
+        )

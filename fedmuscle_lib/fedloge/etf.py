@@ -1,6 +1,8 @@
-"""Classifiers that are never trained: the simplex equiangular tight frame (ETF), and FedLoGe's static sparse one (SSE-C).
+"""Classifiers that are never trained: the simplex equiangular tight frame (ETF), and FedLoGe's
+static sparse one (SSE-C).
 
-Letters: ``c`` classes, ``d`` dimension of the features. Weights are (c, d), one row a class, as in ``nn.Linear``.
+Letters: ``c`` classes, ``d`` dimension of the features. Weights are (c, d), one row a class, as in
+``nn.Linear``.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ EPSILON = 1e-8  # of Adam, torch's default
 
 
 def simplex_etf(dim: int, classes: int, generator: torch.Generator) -> Tensor:
-    """Draw a simplex ETF: (c, d), c unit vectors with a cosine of -1 / (c - 1) between any two of them.
+    """Draw a simplex ETF: (c, d), c unit vectors with a cosine of -1 / (c - 1) between any two of
+    them.
 
     Args:
-        dim: d, at least ``classes``: the frame is a rotation of c orthonormal vectors, less their mean.
+        dim: d, at least ``classes``: the frame is a rotation of c orthonormal vectors, less their
+            mean.
         classes: c, at least 2.
         generator: draws the rotation.
 
@@ -29,9 +33,13 @@ def simplex_etf(dim: int, classes: int, generator: torch.Generator) -> Tensor:
         Papyan et al. (2020); FedLoGe, Section 2: the Q-factor of a matrix of uniform numbers.
     """
     if classes < 2 or dim < classes:
-        needed = "at least 2 classes, and as many dimensions, are needed: is the network too narrow?"
+        needed = (
+            "at least 2 classes, and as many dimensions, are needed: is the network too narrow?"
+        )
         raise ValueError(f"a simplex ETF of {classes} classes in {dim} dimensions: {needed}")
-    q, _ = torch.linalg.qr(torch.rand(dim, classes, generator=generator, dtype=torch.float64))  # (d, c), orthonormal columns
+    q, _ = torch.linalg.qr(
+        torch.rand(dim, classes, generator=generator, dtype=torch.float64)
+    )  # (d, c), orthonormal columns
     centred = torch.eye(classes, dtype=torch.float64) - 1 / classes
     return (math.sqrt(classes / (classes - 1)) * q @ centred).T.float()
 
@@ -46,27 +54,31 @@ def sparse_etf(
     lr: float = 1e-4,
     steps: int = 10_000,
 ) -> Tensor:
-    """Make SSE-C's weight, (c, d): a simplex ETF with entries set to 0, whose other entries restore norms and angles.
+    """Make SSE-C's weight, (c, d): a simplex ETF with entries set to 0, whose other entries restore
+    norms and angles.
 
     Adam on the surviving entries minimises
 
-        sum over c of (||w_c|| - norm)^2  -  mean over c of the angle between w_c and the nearest other row.
+        sum over c of (||w_c|| - norm)^2  -  mean over c of the angle between w_c and the row
+        nearest to it.
 
-    The gradient is a closed form, so that a step is one product (c, d) x (d, c) and a few passes over the weight: 0.2 ms for c = 10 and
-    1.4 ms for c = 100 with d = 512 on one CPU core, hence 2 and 14 seconds by default.
+    The gradient is a closed form, so that a step is one product (c, d) x (d, c) and a few passes
+    over the weight: 0.2 ms for c = 10 and 1.4 ms for c = 100 with d = 512 on one CPU core, hence 2
+    and 14 seconds by default.
 
     Args:
-        dim, classes: d and c, as for :func:`simplex_etf`.
-        generator: draws the simplex ETF and which entries are 0.
-        sparsity: share of the c d entries that are 0; exactly its whole part is, drawn over the whole matrix.
-        norm: nu, which every row's norm approaches.
-        lr, steps: of Adam.
+        dim, classes: d and c, as for :func:`simplex_etf`. generator: draws the simplex ETF and
+        which entries are 0. sparsity: share of the c d entries that are 0; exactly its whole part
+        is, drawn over the whole matrix. norm: nu, which every row's norm approaches. lr, steps: of
+        Adam.
 
     Raises:
-        ValueError: as :func:`simplex_etf`; a sparsity outside [0, 1) or one that leaves a class without entries.
+        ValueError: as :func:`simplex_etf`; a sparsity outside [0, 1) or one that leaves a class
+            without entries.
 
     Source:
-        FedLoGe, Section 2; sparsity, norm, learning rate and steps are constants of the authors' code.
+        FedLoGe, Section 2; sparsity, norm, learning rate and steps are constants of the authors'
+        code.
     """
     if not 0 <= sparsity < 1:
         raise ValueError(f"sparsity = {sparsity}: a share in [0, 1) is needed")
@@ -75,7 +87,10 @@ def sparse_etf(
     kept[torch.randperm(classes * dim, generator=generator)[: int(sparsity * classes * dim)]] = 0
     kept = kept.view(classes, dim)
     if (bare := (kept.sum(1) == 0).nonzero()).numel():
-        raise ValueError(f"sparsity = {sparsity} leaves class {int(bare[0])} no entry of {dim}: lower it, or raise the dimension")
+        raise ValueError(
+            f"sparsity = {sparsity} leaves class {int(bare[0])} no entry of {dim}: lower it, or"
+            " raise the dimension"
+        )
     weight *= kept
     mean, square = torch.zeros_like(weight), torch.zeros_like(weight)  # Adam's moments
     for step in range(1, steps + 1):
@@ -94,7 +109,12 @@ def _gradient(weight: Tensor, norm: float) -> Tensor:
     unit = weight / norms
     cosine, nearest = (unit @ unit.T).fill_diagonal_(-1).max(dim=1)
     # d angle / d cosine = -1 / sqrt(1 - cosine^2), and the objective has a minus and a mean
-    pull = (1 - cosine.square()).rsqrt_().div_(classes).masked_fill_(cosine.abs() > LARGEST_COSINE, 0)[:, None]
+    pull = (
+        (1 - cosine.square())
+        .rsqrt_()
+        .div_(classes)
+        .masked_fill_(cosine.abs() > LARGEST_COSINE, 0)[:, None]
+    )
     of_unit = pull * unit[nearest]
     of_unit.index_add_(0, nearest, pull * unit)
     along = (of_unit * unit).sum(1, keepdim=True)
@@ -102,7 +122,8 @@ def _gradient(weight: Tensor, norm: float) -> Tensor:
 
 
 def cosines(weight: Tensor) -> Tensor:
-    """Return the cosine between any two classes, one for each of the c (c - 1) / 2 pairs, in the order of ``torch.triu_indices``.
+    """Return the cosine between any two classes, one for each of the c (c - 1) / 2 pairs, in the
+    order of ``torch.triu_indices``.
 
     All are -1 / (c - 1) in an ETF.
 
@@ -117,7 +138,8 @@ def cosines(weight: Tensor) -> Tensor:
 def angles(weight: Tensor) -> Tensor:
     """Return the angles of :func:`cosines` in degrees.
 
-    The authors' logs print the mean over all pairs, in which those above and below the frame's angle cancel.
+    The authors' logs print the mean over all pairs, in which those above and below the frame's
+    angle cancel.
     """
     return cosines(weight).clamp(-1, 1).arccos().rad2deg()
 
@@ -127,7 +149,8 @@ def fixed_classifier(weight: Tensor, bias: bool, generator: torch.Generator) -> 
 
     Args:
         weight: (c, d).
-        bias: whether the bias is ``nn.Linear``'s random one, uniform in +-1 / sqrt(d), or 0. The authors' code draws it and leaves it.
+        bias: whether the bias is ``nn.Linear``'s random one, uniform in +-1 / sqrt(d), or 0. The
+            authors' code draws it and leaves it.
         generator: draws the bias.
     """
     classes, dim = weight.shape

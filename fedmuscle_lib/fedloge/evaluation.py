@@ -20,29 +20,46 @@ class TestSet:
     Args:
         samples: of all classes; clients' local tests are rows of them.
         classes: c.
-        groups: classes by the name of their group, such as "head", "middle" and "tail"; each class is in one.
+        groups: classes by the name of their group, such as "head", "middle" and "tail"; each class
+            is in one.
         preprocessing: how a network reads the images.
     """
 
     __test__ = False  # pytest collects nothing here
 
-    def __init__(self, samples: Samples, classes: int, groups: Mapping[str, Sequence[int]], preprocessing: Preprocessing) -> None:
-        self.images, self.labels, self.classes, self._preprocessing = samples.inputs, samples.targets, classes, preprocessing
+    def __init__(
+        self,
+        samples: Samples,
+        classes: int,
+        groups: Mapping[str, Sequence[int]],
+        preprocessing: Preprocessing,
+    ) -> None:
+        self.images, self.labels, self.classes, self._preprocessing = (
+            samples.inputs,
+            samples.targets,
+            classes,
+            preprocessing,
+        )
         self._groups = {ALL: torch.ones(classes, dtype=torch.bool, device=self.labels.device)}
         for name, members in groups.items():
-            self._groups[name] = torch.zeros_like(self._groups[ALL]).index_fill_(0, self.labels.new_tensor(list(members)), True)
+            self._groups[name] = torch.zeros_like(self._groups[ALL]).index_fill_(
+                0, self.labels.new_tensor(list(members)), True
+            )
 
     def features(self, backbone: nn.Module, rows: Tensor | slice = slice(None)) -> Tensor:
         """Features (n, d) of the test images, or of some rows of them."""
         return features(backbone, self.images[rows], self._preprocessing)
 
     def sizes(self, rows: Tensor | slice = slice(None)) -> dict[str, int]:
-        """Return how many of the samples, or of some rows of them, are of each group, "all" first."""
+        """Return how many of the samples, or of some rows of them, are of each group, "all"
+        first.
+        """
         labels = self.labels[rows]
         return {name: int(members[labels].sum()) for name, members in self._groups.items()}
 
     def accuracies(self, logits: Tensor, rows: Tensor | slice = slice(None)) -> dict[str, float]:
-        """Return the share of hits in per cent by group, "all" first; a group without samples among the rows is left out.
+        """Return the share of hits in per cent by group, "all" first; a group without samples among
+        the rows is left out.
 
         Args:
             logits: (n, c), of these rows.
@@ -60,5 +77,8 @@ def finite(whose: str, head: str, logits: Tensor) -> Tensor:
         Diverged: they are not finite, so that what is largest of them means nothing.
     """
     if not torch.isfinite(logits).all():
-        raise Diverged(f"{whose}: the logits of the head {head!r} are not finite; is lr or an option too large?")
+        raise Diverged(
+            f"{whose}: the logits of the head {head!r} are not finite; is lr or an option too"
+            " large?"
+        )
     return logits

@@ -1,4 +1,6 @@
-"""Messages of both sides: named tensors, and from a client also how many samples they were trained on."""
+"""Messages of both sides: named tensors, and from a client also how many samples they were trained
+on.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from torch import Tensor
 from fedmuscle_lib.core.errors import NotFinite, RefusedMessage
 from fedmuscle_lib.core.tensors import own_copy, plain
 
-# By the last part of its name: a tensor that batch norm counts or takes a root of. Below 0 it would spoil everybody's predictions.
+# By the last part of its name: a tensor that batch norm counts or takes a root of. Below 0 it would
+# spoil everybody's predictions.
 _NOT_NEGATIVE = {"running_var", "num_batches_tracked"}
-# By its whole name: the shares of a client's classes, by which the ratio loss divides. Other numbers would spoil other clients' losses.
+# By its whole name: the shares of a client's classes, by which the ratio loss divides. Other
+# numbers would spoil other clients' losses.
 _SHARES = "proportions.classes"
 _ROUNDING = 1e-3  # of the sum of shares
 
@@ -32,7 +36,9 @@ class Message:
 
 @dataclass(frozen=True, eq=False)
 class Update(Message):
-    """A client's answer: the same tensors after its training, and its number of training samples."""
+    """A client's answer: the same tensors after its training, and its number of training
+    samples.
+    """
 
     samples: int
 
@@ -49,22 +55,38 @@ def accepted(client: int, update: object, expected: Mapping[str, Tensor]) -> Upd
         expected: tensors with the names, shapes, types and devices that are asked for.
 
     Raises:
-        RefusedMessage: naming the client, for no update, missing or unknown names, another shape, type, layout or device, a negative
-            variance, shares of classes that are none, or a number of samples that is none.
+        RefusedMessage: naming the client, for no update, missing or unknown names, another shape,
+            type, layout or device, a negative variance, shares of classes that are none, or a
+            number of samples that is none.
         NotFinite: naming the client, for numbers that are not finite.
     """
     if type(update) is not Update or not isinstance(update.tensors, Mapping):
-        raise RefusedMessage(f"client {client} sent a {type(update).__name__}; an update of named tensors is expected")
+        raise RefusedMessage(
+            f"client {client} sent a {type(update).__name__}; an update of named tensors is"
+            " expected"
+        )
     sent, samples = dict(update.tensors), update.samples
     if type(samples) is not int or samples.bit_length() > 63:
-        raise RefusedMessage(f"client {client} sent tensors of a number of samples that is no integer of 8 bytes")
+        raise RefusedMessage(
+            f"client {client} sent tensors of a number of samples that is no integer of 8 bytes"
+        )
     if samples < 1:
-        raise RefusedMessage(f"client {client} sent tensors of {samples} samples; at least 1 is needed")
+        raise RefusedMessage(
+            f"client {client} sent tensors of {samples} samples; at least 1 is needed"
+        )
     if missing := expected.keys() - sent.keys():
         raise RefusedMessage(f"client {client} sent no {min(missing)!r}")
     if unknown := sent.keys() - expected.keys():
-        raise RefusedMessage(f"client {client} sent {min(map(repr, unknown))}, which nobody asked for")
-    return Update({name: _accepted(f"client {client}", name, sent[name], want) for name, want in expected.items()}, samples)
+        raise RefusedMessage(
+            f"client {client} sent {min(map(repr, unknown))}, which nobody asked for"
+        )
+    return Update(
+        {
+            name: _accepted(f"client {client}", name, sent[name], want)
+            for name, want in expected.items()
+        },
+        samples,
+    )
 
 
 def _accepted(sender: str, name: str, value: object, want: Tensor) -> Tensor:
@@ -81,6 +103,7 @@ def _accepted(sender: str, name: str, value: object, want: Tensor) -> Tensor:
         low, high, total = float(copy.min()), float(copy.max()), float(copy.double().sum())
         if not (low >= 0 and high <= 1 and abs(total - 1) <= _ROUNDING):
             raise RefusedMessage(
-                f"{sender} sent {name!r} from {low:g} to {high:g} with the sum {total:g}; shares, whose sum is 1, are expected"
+                f"{sender} sent {name!r} from {low:g} to {high:g} with the sum {total:g}; shares,"
+                " whose sum is 1, are expected"
             )
     return copy

@@ -1,7 +1,9 @@
-"""Convolutional networks from scratch, images (b, 3, h, w) -> features (b, d), all of them at least 0.
+"""Convolutional networks from scratch, images (b, 3, h, w) -> features (b, d), all of them at least
+0.
 
-Images have any side from 16 px, for ResNet-50 from 32 px. Batch norm throughout: the federation averages its running statistics with the
-weights. Maps and weights have their channels last in memory: so the CPU's convolutions, batch norm and pooling are fastest.
+Images have any side from 16 px, for ResNet-50 from 32 px. Batch norm throughout: the federation
+averages its running statistics with the weights. Maps and weights have their channels last in
+memory: so the CPU's convolutions, batch norm and pooling are fastest.
 """
 
 from __future__ import annotations
@@ -32,17 +34,23 @@ class Network(nn.Sequential):
 
 
 def conv_bn(width_in: int, width_out: int, size: int = 3, stride: int = 1) -> nn.Sequential:
-    """A convolution that keeps the side (divided by the stride), and batch norm in place of its bias."""
+    """A convolution that keeps the side (divided by the stride), and batch norm in place of its
+    bias.
+    """
     conv = nn.Conv2d(width_in, width_out, size, stride, padding=size // 2, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(width_out))
 
 
 class Residual(nn.Module):
-    """The basic block of He et al. (2016): two 3 x 3 convolutions and a shortcut, which a 1 x 1 convolution fits to their shape."""
+    """The basic block of He et al. (2016): two 3 x 3 convolutions and a shortcut, which a 1 x 1
+    convolution fits to their shape.
+    """
 
     def __init__(self, width_in: int, width_out: int, stride: int) -> None:
         super().__init__()
-        self.body = nn.Sequential(conv_bn(width_in, width_out, 3, stride), nn.ReLU(), conv_bn(width_out, width_out))
+        self.body = nn.Sequential(
+            conv_bn(width_in, width_out, 3, stride), nn.ReLU(), conv_bn(width_out, width_out)
+        )
         same = stride == 1 and width_in == width_out
         self.shortcut = nn.Identity() if same else conv_bn(width_in, width_out, 1, stride)
 
@@ -51,7 +59,8 @@ class Residual(nn.Module):
 
 
 def resnet(blocks: tuple[int, int, int, int]) -> Network:
-    """Make a ResNet for small images: a 3 x 3 stem without pooling, then four stages of 64 to 512 channels; d = 512.
+    """Make a ResNet for small images: a 3 x 3 stem without pooling, then four stages of 64 to 512
+    channels; d = 512.
 
     Args:
         blocks: residual blocks of each stage; (2, 2, 2, 2) is ResNet-18 and (3, 4, 6, 3) ResNet-34.
@@ -60,7 +69,9 @@ def resnet(blocks: tuple[int, int, int, int]) -> Network:
         He et al. (2016), with the stem that is usual for CIFAR.
     """
     layers: list[nn.Module] = [conv_bn(3, 64), nn.ReLU()]
-    for (width_in, width_out), stride, count in zip(pairwise((64, 64, 128, 256, 512)), (1, 2, 2, 2), blocks, strict=True):
+    for (width_in, width_out), stride, count in zip(
+        pairwise((64, 64, 128, 256, 512)), (1, 2, 2, 2), blocks, strict=True
+    ):
         layers.append(Residual(width_in, width_out, stride))
         layers += [Residual(width_out, width_out, 1) for _ in range(count - 1)]
     return Network(*layers, dim=512)
@@ -70,13 +81,19 @@ def small_cnn(dim: int) -> Network:
     """Make a network of three convolutions for minutes on a CPU, the last of ``dim`` channels."""
     layers: list[nn.Module] = []
     for width_in, width_out in pairwise((3, dim // 4, dim // 2, dim)):
-        layers += [conv_bn(width_in, width_out), nn.MaxPool2d(2), nn.ReLU()]  # in this order, ReLU has a quarter of the work
+        layers += [
+            conv_bn(width_in, width_out),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+        ]  # in this order, ReLU has a quarter of the work
     del layers[-2]  # the mean over positions stands in for the last pooling
     return Network(*layers, dim=dim)
 
 
 class _ResNet50(nn.Module):
-    """ResNet-50 of He et al. (2016), with a stem for large images, by transformers; its maps, (b, 2048, h / 32, w / 32)."""
+    """ResNet-50 of He et al. (2016), with a stem for large images, by transformers; its maps, (b,
+    2048, h / 32, w / 32).
+    """
 
     def __init__(self) -> None:
         super().__init__()

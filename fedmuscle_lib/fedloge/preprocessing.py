@@ -1,4 +1,6 @@
-"""Preprocessing of a client's own images: normalised, and in training cropped and flipped by address."""
+"""Preprocessing of a client's own images: normalised, and in training cropped and flipped by
+address.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,10 @@ class Preprocessing:
     """Preprocessing of images for a network.
 
     Attributes:
-        mean, std: of each channel, for values from 0 to 1. Not stated in the paper.
-        padding: black pixels on each side, out of which training crops the image's own size again; 0 for none. The authors' code: 4.
-        flip: whether training mirrors every other image. The authors' code does; where a mirrored image is of another class, as with
+        mean, std: of each channel, for values from 0 to 1. Not stated in the paper. padding: black
+        pixels on each side, out of which training crops the image's own size again; 0 for none. The
+        authors' code: 4. flip: whether training mirrors every other image. The authors' code does;
+        where a mirrored image is of another class, as with
             letters, it must not.
     """
 
@@ -32,17 +35,24 @@ class Preprocessing:
 
     def read(self, images: Tensor) -> Tensor:
         """Normalise images (b, 3, h, w), uint8, to float32."""
-        mean, std = (torch.tensor(values, device=images.device).view(3, 1, 1) for values in (self.mean, self.std))
+        mean, std = (
+            torch.tensor(values, device=images.device).view(3, 1, 1)
+            for values in (self.mean, self.std)
+        )
         return (images.float() / 255 - mean) / std
 
     def drawn(self, b: int, draws: torch.Generator) -> Tensor:
-        """Draw how each of b images is cropped and mirrored, (3, b): rows down, columns across, and 1 if it is mirrored."""
+        """Draw how each of b images is cropped and mirrored, (3, b): rows down, columns across, and
+        1 if it is mirrored.
+        """
         corner = torch.randint(2 * self.padding + 1, (2, b), generator=draws)
         mirrored = torch.rand(b, generator=draws) < (0.5 if self.flip else 0)
         return torch.cat([corner, mirrored[None]])
 
     def augment(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Crop and mirror images (b, 3, h, w), each in its own way, (3, b); the result has its channels last in memory."""
+        """Crop and mirror images (b, 3, h, w), each in its own way, (3, b); the result has its
+        channels last in memory.
+        """
         b, _, h, w = images.shape
         down, across, mirrored = drawn.to(images.device)
         padded = nn.functional.pad(images.permute(0, 2, 3, 1), (0, 0, *[self.padding] * 4))
@@ -55,7 +65,9 @@ class Preprocessing:
 def features(backbone: nn.Module, images: Tensor, preprocessing: Preprocessing) -> Tensor:
     """Features (n, d) of images as they are, by the network in evaluation mode."""
     backbone.eval()
-    return torch.cat([backbone(preprocessing.read(part)) for part in images.split(EVALUATION_BATCH)])
+    return torch.cat(
+        [backbone(preprocessing.read(part)) for part in images.split(EVALUATION_BATCH)]
+    )
 
 
 class LocalData:
@@ -72,8 +84,15 @@ class LocalData:
         counts: (c,), samples of each class.
     """
 
-    def __init__(self, client: int, samples: Samples, classes: int, preprocessing: Preprocessing, seed: int) -> None:
-        self.client, self.samples, self.preprocessing, self._address = client, samples, preprocessing, (seed, client)
+    def __init__(
+        self, client: int, samples: Samples, classes: int, preprocessing: Preprocessing, seed: int
+    ) -> None:
+        self.client, self.samples, self.preprocessing, self._address = (
+            client,
+            samples,
+            preprocessing,
+            (seed, client),
+        )
         self.counts = samples.targets.bincount(minlength=classes)
 
     def __len__(self) -> int:
@@ -82,12 +101,18 @@ class LocalData:
     def batches(self, round: int, epoch: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield a shuffled pass in augmented batches: network inputs (b, 3, h, w) and labels (b,).
 
-        The order and each image's crop follow from the seed, the client, the round and the epoch, and from nothing that was drawn before.
+        The order and each image's crop follow from the seed, the client, the round and the epoch,
+        and from nothing that was drawn before.
         """
         order = batches(len(self), size, "local order", *self._address, round, epoch)
         address = ("augmentation", *self._address, round, epoch)
-        drawn = [self.preprocessing.drawn(len(rows), generator(*address, step)) for step, rows in enumerate(order)]
-        images = self.preprocessing.augment(self.samples.inputs[torch.cat(order)], torch.cat(drawn, 1))  # an epoch at once
+        drawn = [
+            self.preprocessing.drawn(len(rows), generator(*address, step))
+            for step, rows in enumerate(order)
+        ]
+        images = self.preprocessing.augment(
+            self.samples.inputs[torch.cat(order)], torch.cat(drawn, 1)
+        )  # an epoch at once
         for rows, batch in zip(order, images.split([len(rows) for rows in order]), strict=True):
             yield self.preprocessing.read(batch), self.samples.targets[rows]
 

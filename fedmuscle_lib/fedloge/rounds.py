@@ -41,15 +41,24 @@ class Rounds:
         drawn = server.participants(round)
         for client in drawn:
             own = {"round": round + 1, "client": client}
-            bytes_ = {"uplink_bytes": server.uplink[round, client], "downlink_bytes": server.downlink[round, client]}
+            bytes_ = {
+                "uplink_bytes": server.uplink[round, client],
+                "downlink_bytes": server.downlink[round, client],
+            }
             self.rows["costs"].append(own | bytes_)
             self.rows["losses"].append(own | {"local": self.federation.clients[client].loss})
         if (round + 1) % s.evaluate_every and round != s.rounds - 1:
             return Tick(s.title, round + 1, s.rounds, len(drawn), mean)
         rows = self.federation.evaluate(round + 1)
         self.rows["metrics"] += rows
-        shown = {row["scope"]: row["value"] for row in reversed(rows) if row["group"] == ALL and not row["masked"]}  # the first head's
-        return Tick(s.title, round + 1, s.rounds, len(drawn), mean, metrics=tuple(sorted(shown.items())))
+        shown = {
+            row["scope"]: row["value"]
+            for row in reversed(rows)
+            if row["group"] == ALL and not row["masked"]
+        }  # the first head's
+        return Tick(
+            s.title, round + 1, s.rounds, len(drawn), mean, metrics=tuple(sorted(shown.items()))
+        )
 
     def state(self) -> dict[str, Any]:
         return self.federation.state()
@@ -58,12 +67,23 @@ class Rounds:
         self.federation.restore(state)
 
     def facts(self) -> dict[str, Any]:
-        """Training samples of each class, the groups, and the clients that have nothing to train on or to be tested on."""
-        federation, clients, numbers = self.federation, self.federation.clients, range(self.settings.clients)
+        """Training samples of each class, the groups, and the clients that have nothing to train on
+        or to be tested on.
+        """
+        federation, clients, numbers = (
+            self.federation,
+            self.federation.clients,
+            range(self.settings.clients),
+        )
         counts = torch.stack([client.data.counts for client in clients.values()]).sum(0).tolist()
         return {
             "samples": dict(zip(federation.classes, counts, strict=True)),
-            "groups": {name: [federation.classes[c] for c in members] for name, members in federation.groups.items()},
+            "groups": {
+                name: [federation.classes[c] for c in members]
+                for name, members in federation.groups.items()
+            },
             "without_samples": [k for k in numbers if k not in clients or not len(clients[k].data)],
-            "without_test": [k for k in numbers if k not in clients or not len(clients[k].local_test)],
+            "without_test": [
+                k for k in numbers if k not in clients or not len(clients[k].local_test)
+            ],
         }

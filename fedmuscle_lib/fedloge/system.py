@@ -12,14 +12,25 @@ from fedmuscle_lib.fedloge.rounds import Rounds, inputs
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs.system import Experiment, System, asked_of
 
-CORE = 1  # version of what every run of this system computes by: data, draws, networks, client, server, evaluation
+# version of what every run of this system computes by: data, draws, networks, client, server,
+# evaluation
+CORE = 1
 
 
 class _FedLoGe(System[Settings]):
     name, settings, keeps_models = "fedloge", Settings, True
-    # metrics: see Federation.evaluate. costs and losses: a row for each who took part in a round; local is the mean loss of its last epoch.
+    # metrics: see Federation.evaluate. costs and losses: a row for each who took part in a round;
+    # local is the mean loss of its last epoch.
     tables = {
-        "metrics": {"round": int, "scope": str, "head": str, "masked": bool, "group": str, "value": float, "clients": int},
+        "metrics": {
+            "round": int,
+            "scope": str,
+            "head": str,
+            "masked": bool,
+            "group": str,
+            "value": float,
+            "clients": int,
+        },
         "costs": {"round": int, "client": int, "uplink_bytes": int, "downlink_bytes": int},
         "losses": {"round": int, "client": int, "local": float},
         "measures": {"round": int, "client": int, "measure": str, "value": float},

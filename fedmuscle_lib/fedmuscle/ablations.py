@@ -1,4 +1,7 @@
-"""Ablations: the same arms at several points, and the variants of ``directed``. Settings in, histories out."""
+"""Ablations: the same arms at several points, and the variants of ``directed``.
+
+Settings in, histories out.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,12 @@ from fedmuscle_lib.runs.history import setting_of
 
 MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
 ABLATION_ARMS = ("local", "fedmuscle", "self", UNFORGETTING, TUNED_BASELINE)
-ALONE = tuple(name for name in ABLATION_ARMS if name != "fedmuscle")  # of them those in which no user hears of another
+ALONE = tuple(
+    name for name in ABLATION_ARMS if name != "fedmuscle"
+)  # of them those in which no user hears of another
 _AS_IT_IS = "the profile as it is"
-# What the paper leaves open, each in another way than the profiles have it (`open` of a setting's field). Figure 5 varies batches.
+# What the paper leaves open, each in another way than the profiles have it (`open` of a setting's
+# field). Figure 5 varies batches.
 OPEN_CHOICES: dict[str, dict[str, Any]] = {
     "alignment before local training": {"order": "alignment_first"},
     "evaluated after a refit": {"refit": 1},
@@ -52,7 +58,8 @@ OPEN_CHOICES: dict[str, dict[str, Any]] = {
     "local images flipped and cropped": {"augmentation": "weak"},
     "the same local data for each seed": {"local_draw": "fixed"},
 }
-# Variants of ``directed`` that turn one of its rules, and the one with a veto; by name, their options.
+# Variants of ``directed`` that turn one of its rules, and the one with a veto; by name, their
+# options.
 DIRECTED: dict[str, dict[str, Any]] = {
     "same inputs": {"directed.peers": "same_inputs"},
     "random peers": {"directed.peers": "random"},
@@ -67,7 +74,8 @@ DIRECTED: dict[str, dict[str, Any]] = {
     "rehearsed": {"directed.rehearsals": 5},
     f"rehearsed, {TUNED}": {"directed.rehearsals": 5},
 }
-# On what else the order of ``directed`` can be measured; 32 dimensions are fewer than any backbone of ``mini`` has, so that width is alike.
+# On what else the order of ``directed`` can be measured; 32 dimensions are fewer than any backbone
+# of ``mini`` has, so that width is alike.
 ORDERS: dict[str, dict[str, Any]] = {
     "as in the runs": {},
     "COCO": {"public": "coco"},
@@ -76,8 +84,22 @@ ORDERS: dict[str, dict[str, Any]] = {
     "2048 samples": {"public_size": 2048},
     "32 dimensions": {"proj_dim": 32},
 }
-_BRIEF = {"rounds": 1, "local_epochs": 1, "epochs": None}  # the order is measured before any training
-_BESIDE_DIRECTED = ("local", "fedmuscle", "self", "anchored", "directed", "head_only", TUNED_BASELINE, "anchored, tuned", "directed, tuned")
+_BRIEF = {
+    "rounds": 1,
+    "local_epochs": 1,
+    "epochs": None,
+}  # the order is measured before any training
+_BESIDE_DIRECTED = (
+    "local",
+    "fedmuscle",
+    "self",
+    "anchored",
+    "directed",
+    "head_only",
+    TUNED_BASELINE,
+    "anchored, tuned",
+    "directed, tuned",
+)
 _FEW = 3  # seeds of the variants of ``directed``
 _WHO = {"setup", "users"}  # settings that are no recipe of local training
 _log = logging.getLogger("fedmuscle")
@@ -88,7 +110,8 @@ class Point:
     """The runs of one point of an ablation.
 
     Attributes:
-        varied: what distinguishes it from the other points, by the name of a column, such as {"others": 2}.
+        varied: what distinguishes it from the other points, by the name of a column, such as
+            {"others": 2}.
         histories: of the arms, on every seed that was run there.
     """
 
@@ -97,7 +120,9 @@ class Point:
 
 
 def in_rounds(epochs: int, rounds: int) -> dict[str, int]:
-    """Settings of ``rounds`` rounds that share ``epochs`` local epochs evenly; raises ValueError if that takes no whole number a round."""
+    """Settings of ``rounds`` rounds that share ``epochs`` local epochs evenly; raises ValueError if
+    that takes no whole number a round.
+    """
     if rounds < 1 or epochs % rounds:
         raise ValueError(f"R: {epochs} local epochs can't be shared evenly among {rounds} rounds")
     return {"rounds": rounds, "local_epochs": epochs // rounds}
@@ -105,7 +130,13 @@ def in_rounds(epochs: int, rounds: int) -> dict[str, int]:
 
 def runs_of(points: Iterable[Point]) -> list[History]:
     """The runs of all points, each once."""
-    return list({history.provenance["address"]: history for point in points for history in point.histories}.values())
+    return list(
+        {
+            history.provenance["address"]: history
+            for point in points
+            for history in point.histories
+        }.values()
+    )
 
 
 def run_points(
@@ -118,17 +149,20 @@ def run_points(
 ) -> list[Point]:
     """Compute or fetch the runs of an ablation: every arm at every point, on every seed.
 
-    A tuned arm has the same run at all points, since it has its own recipe; an arm that reads nothing of what is varied has one too.
+    A tuned arm has the same run at all points, since it has its own recipe; an arm that reads
+    nothing of what is varied has one too.
 
     Args:
         common: settings of all runs.
         points: settings of each point, such as {"others": 2}.
         seeds, public: as in ``Settings``.
-        arms: as of :func:`run_arms`; tuned ones are left out where the profile has no tuned protocol.
+        arms: as of :func:`run_arms`; tuned ones are left out where the profile has no tuned
+            protocol.
         names: ``varied`` of each point; by default its settings.
 
     Raises:
-        ValueError: settings that no run can have, one of all runs that every point has otherwise, or an arm that does not serve everybody.
+        ValueError: settings that no run can have, one of all runs that every point has otherwise,
+            or an arm that does not serve everybody.
         NotStored, and what else ``run_all`` raises.
     """
     _check_free(common, points)
@@ -142,11 +176,14 @@ def run_points(
     return _at_points(planned)
 
 
-def run_groups(common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: Sequence[int], public: str) -> list[Point]:
-    """Compute or fetch FedMuscle's runs of several groups of users, and the arms ``ALONE`` of everybody.
+def run_groups(
+    common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: Sequence[int], public: str
+) -> list[Point]:
+    """Compute or fetch FedMuscle's runs of several groups of users, and the arms ``ALONE`` of
+    everybody.
 
-    A user who learns alone learns the same whoever else takes part, so one run of everybody serves every group (:func:`only`). Its seconds
-    and memory stay those of everybody.
+    A user who learns alone learns the same whoever else takes part, so one run of everybody serves
+    every group (:func:`only`). Its seconds and memory stay those of everybody.
 
     Args:
         common: settings of all runs.
@@ -159,7 +196,10 @@ def run_groups(common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: S
     """
     _check_free(common, [{"users": users} for users in groups])
     everybody = sorted({user for users in groups for user in users})
-    runs = [({}, everybody, possible_arms(ALONE, common)), *(({"n_users": len(users)}, users, ["fedmuscle"]) for users in groups)]
+    runs = [
+        ({}, everybody, possible_arms(ALONE, common)),
+        *(({"n_users": len(users)}, users, ["fedmuscle"]) for users in groups),
+    ]
     planned = [
         (varied, name, _settings({**common, "users": users, "public": public}, {}, name, seed))
         for varied, users, arms in runs
@@ -173,12 +213,16 @@ def run_groups(common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: S
     ]
 
 
-def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequence[int], public: str) -> list[History]:
-    """Compute or fetch the runs of ``directed`` and of what it is compared with on every seed, and of its variants on the first three.
+def run_directed(
+    common: dict[str, Any], variants: Sequence[str], seeds: Sequence[int], public: str
+) -> list[History]:
+    """Compute or fetch the runs of ``directed`` and of what it is compared with on every seed, and
+    of its variants on the first three.
 
-    Where nothing may be computed, a variant that is not stored on every one of these is left out, and so is what the paper does not have
-    and is not stored on every seed, with a warning. Where all users read the same inputs, "same inputs" would be ``directed`` itself. A
-    tuned variant is left out where the profile has no tuned protocol.
+    Where nothing may be computed, a variant that is not stored on every one of these is left out,
+    and so is what the paper does not have and is not stored on every seed, with a warning. Where
+    all users read the same inputs, "same inputs" would be ``directed`` itself. A tuned variant is
+    left out where the profile has no tuned protocol.
 
     Args:
         common: settings of all runs.
@@ -192,10 +236,18 @@ def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequenc
     for name in variants:
         check_known("variants: unknown variant", name, DIRECTED)
     plain = parse({**common, "algorithm": BASELINE})
-    left_out = {name for name in variants if name.endswith(TUNED) and not tuned_protocol(plain.profile)}
+    left_out = {
+        name for name in variants if name.endswith(TUNED) and not tuned_protocol(plain.profile)
+    }
     if len({task_of(user).reads for user in plain.members}) == 1:
         left_out.add("same inputs")
-    found, given = run_arms(common, _BESIDE_DIRECTED, seeds, [public], controls=()), {**common, "public": public}
+    found, given = (
+        run_arms(common, _BESIDE_DIRECTED, seeds, [public], controls=()),
+        {
+            **common,
+            "public": public,
+        },
+    )
     run_all(_settings(given, {}, "directed", seed) for seed in seeds)  # which is never left out
     runs = {}
     for name in (name for name in variants if name not in left_out):
@@ -208,15 +260,24 @@ def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequenc
 
 
 def run_orders(common: dict[str, Any], seeds: Sequence[int], public: str) -> list[Point]:
-    """Compute or fetch the shortest runs of ``directed`` that measure its order, on each of ``ORDERS``, ``measured_on``.
+    """Compute or fetch the shortest runs of ``directed`` that measure its order, on each of
+    ``ORDERS``, ``measured_on``.
 
-    One after the first that has too few public samples, or that is not stored where nothing may be computed, is left out with a warning.
+    One after the first that has too few public samples, or that is not stored where nothing may be
+    computed, is left out with a warning.
     """
     brief = {**common, **_BRIEF, "options": common.get("options", {}) | {"directed.own": "always"}}
     points: list[Point] = []
     for name, own in ORDERS.items():
         try:
-            points += run_points({**brief, **own}, [{}], seeds, own.get("public", public), ["directed"], [{"measured_on": name}])
+            points += run_points(
+                {**brief, **own},
+                [{}],
+                seeds,
+                own.get("public", public),
+                ["directed"],
+                [{"measured_on": name}],
+            )
         except (DataError, NotStored) as error:
             if not points:
                 raise
@@ -224,8 +285,11 @@ def run_orders(common: dict[str, Any], seeds: Sequence[int], public: str) -> lis
     return points
 
 
-def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public: str) -> list[Point]:
-    """Compute or fetch runs in which one user lies in every way, after those where all are honest: "none", and "absent", without it.
+def run_hostile(
+    common: dict[str, Any], liar: int, seeds: Sequence[int], public: str
+) -> list[Point]:
+    """Compute or fetch runs in which one user lies in every way, after those where all are honest:
+    "none", and "absent", without it.
 
     Args:
         common: settings of all runs.
@@ -233,7 +297,8 @@ def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public:
         seeds, public: as in ``Settings``.
 
     Returns:
-        A point a lie, with the rows of the honest users: local training, FedMuscle and ``directed``, both also with a robust server.
+        A point a lie, with the rows of the honest users: local training, FedMuscle and
+            ``directed``, both also with a robust server.
 
     Raises:
         ValueError: settings that no run can have.
@@ -248,14 +313,25 @@ def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public:
         for n, arms in enumerate([[BASELINE, "fedmuscle", "directed"], ["fedmuscle", "directed"]])
     )
     return [
-        Point(name, tuple(_rows_of(run, honest) for run in (*one.histories, *as_arm(two.histories, "robust"))))
+        Point(
+            name,
+            tuple(
+                _rows_of(run, honest) for run in (*one.histories, *as_arm(two.histories, "robust"))
+            ),
+        )
         for name, one, two in zip(names, plain, robust, strict=True)
     ]
 
 
 def only(history: History, users: Sequence[int]) -> History:
-    """A run's rows of some users, as if no others had taken part. If its users learn alone, it is the run of only these."""
-    return replace(_rows_of(history, users), settings=history.settings.model_copy(update={"users": tuple(users)}))
+    """A run's rows of some users, as if no others had taken part.
+
+    If its users learn alone, it is the run of only these.
+    """
+    return replace(
+        _rows_of(history, users),
+        settings=history.settings.model_copy(update={"users": tuple(users)}),
+    )
 
 
 def _rows_of(history: History, users: Sequence[int]) -> History:
@@ -264,12 +340,17 @@ def _rows_of(history: History, users: Sequence[int]) -> History:
 
 
 def run_map(
-    common: dict[str, Any], places: dict[str, dict[str, Any]], steps: Sequence[int], seeds: Sequence[int], public: str
+    common: dict[str, Any],
+    places: dict[str, dict[str, Any]],
+    steps: Sequence[int],
+    seeds: Sequence[int],
+    public: str,
 ) -> list[Point]:
     """Compute or fetch the runs of the map.
 
-    The first seed is run everywhere; all seeds are run at the first place, and in the opposite corner, at the last place with the most
-    steps. The tuned baseline does not have a place's recipe of local training, since it has its own.
+    The first seed is run everywhere; all seeds are run at the first place, and in the opposite
+    corner, at the last place with the most steps. The tuned baseline does not have a place's recipe
+    of local training, since it has its own.
 
     Args:
         common: settings of all runs.
@@ -278,11 +359,12 @@ def run_map(
         seeds, public: as in ``Settings``.
 
     Returns:
-        The points, place by place; the first is the first place with the number of steps that is nearest to its own.
+        The points, place by place; the first is the first place with the number of steps that is
+        nearest to its own.
 
     Raises:
-        ValueError: settings that no run can have, one in ``common`` that every place has otherwise, or a number of steps that no public set
-            gives.
+        ValueError: settings that no run can have, one in ``common`` that every place has otherwise,
+            or a number of steps that no public set gives.
         NotStored, and what else ``run_all`` raises.
     """
     places = places or PLACES[parse(common).profile] or {_AS_IT_IS: {}}
@@ -297,23 +379,39 @@ def run_map(
             on_all = k == 0 or k == len(places) - 1 and n == max(numbers)
             given = {**common, **own, "public": public, "public_size": sizes[n]}
             where = {"place": place, "steps": n}
-            planned += [(where, name, _settings(given, own, name, seed)) for seed in (seeds if on_all else seeds[:1]) for name in arms]
+            planned += [
+                (where, name, _settings(given, own, name, seed))
+                for seed in (seeds if on_all else seeds[:1])
+                for name in arms
+            ]
     return _at_points(planned)
 
 
 def _check_free(common: dict[str, Any], points: Sequence[dict[str, Any]]) -> None:
-    """Raise a ValueError that names settings of all runs without an effect: every point has its own, and none has this value."""
+    """Raise a ValueError that names settings of all runs without an effect: every point has its
+    own, and none has this value.
+    """
     varied = set.intersection(*map(set, points)) if points else set()
     if "local_epochs" in varied:
         varied.add("epochs")  # in whose place local_epochs are not read
-    if taken := [name for name in common if name in varied and common[name] not in [point.get(name) for point in points]]:
-        raise ValueError(f"{', '.join(taken)}: each point has its own, so it can't be a setting of all runs")
+    if taken := [
+        name
+        for name in common
+        if name in varied and common[name] not in [point.get(name) for point in points]
+    ]:
+        raise ValueError(
+            f"{', '.join(taken)}: each point has its own, so it can't be a setting of all runs"
+        )
 
 
 def _at_points(planned: Sequence[tuple[dict[str, Any], str, Settings]]) -> list[Point]:
-    """Compute or fetch planned runs, each of a point's arm; return the points in the order of their first runs."""
+    """Compute or fetch planned runs, each of a point's arm; return the points in the order of their
+    first runs.
+    """
     points: list[tuple[dict[str, Any], list[History]]] = []
-    for (varied, name, _), history in zip(planned, run_all(settings for *_, settings in planned), strict=True):
+    for (varied, name, _), history in zip(
+        planned, run_all(settings for *_, settings in planned), strict=True
+    ):
         own = next((histories for known, histories in points if known == varied), None)
         if own is None:
             points.append((varied, own := []))
@@ -324,9 +422,14 @@ def _at_points(planned: Sequence[tuple[dict[str, Any], str, Settings]]) -> list[
 def _settings(given: dict[str, Any], point: dict[str, Any], arm: str, seed: int) -> Settings:
     """The settings of an arm's run; a tuned arm has its own recipe in place of the point's."""
     left_out = point.keys() - _WHO if setting_of(arm) else set()
-    settings = settings_of({name: value for name, value in given.items() if name not in left_out} | {"seed": seed}, arm)
+    settings = settings_of(
+        {name: value for name, value in given.items() if name not in left_out} | {"seed": seed}, arm
+    )
     if settings is None or len(settings.members) < len(parse(given).members):
-        raise ValueError(f"{arm} does not serve every user of {parse(given).setup}, and Delta is over all of them")
+        raise ValueError(
+            f"{arm} does not serve every user of {parse(given).setup}, and Delta is over all of"
+            " them"
+        )
     return settings
 
 
@@ -336,5 +439,8 @@ def _public_size(settings: Settings, steps: int) -> int:
     if alignment_steps(settings) == steps:
         return settings.public_size
     if steps < 1 or steps % passes:
-        raise ValueError(f"steps: {steps} alignment steps can't be shared among {settings.rounds} rounds of {settings.cl_epochs} passes")
+        raise ValueError(
+            f"steps: {steps} alignment steps can't be shared among {settings.rounds} rounds of"
+            f" {settings.cl_epochs} passes"
+        )
     return steps // passes * settings.public_batch

@@ -18,58 +18,81 @@ from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.runs import History, obtainable, run_all
 from fedmuscle_lib.runs.history import algorithm_of, setting_of
 
-# The moment of the last round that tables, figures and Delta stand at unless they say another. The paper does not say when it evaluates;
-# this is the literal end of Algorithm 1.
+# The moment of the last round that tables, figures and Delta stand at unless they say another. The
+# paper does not say when it evaluates; this is the literal end of Algorithm 1.
 HEADLINE: Phase = "after_alignment"
 (OTHER_MOMENT,) = (phase for phase in PHASES if phase != HEADLINE)
 BASELINE = "local"
-TUNED = "tuned"  # the setting of arms whose hyper-parameters were chosen on the validation split, for local training
+# the setting of arms whose hyper-parameters were chosen on the validation split, for local training
+TUNED = "tuned"
 TUNED_BASELINE = f"{BASELINE}, {TUNED}"
-AUTHORS = "authors' values"  # the setting of arms whose own options are not what the profile tuned, but their authors'
+# the setting of arms whose own options are not what the profile tuned, but their authors'
+AUTHORS = "authors' values"
 CONTROLS = (TUNED_BASELINE, "head_only", "self", "probe")
 UNFORGETTING = "head_only"  # whose Delta says how much local training forgets
 
 
 def as_arm(histories: Iterable[History], setting: str) -> list[History]:
-    """``histories`` as arms: in every column ``algorithm`` they are called "<algorithm>, <setting>"."""
+    """``histories`` as arms: in every column ``algorithm`` they are called "<algorithm>,
+    <setting>".
+    """
     return [replace(history, setting=setting) for history in histories]
 
 
 def baseline_of(arm: str, arms: Iterable[str]) -> str:
-    """The arm that ``arm`` is compared with: local training under the same setting if ``arms`` has it, else local training.
+    """The arm that ``arm`` is compared with: local training under the same setting if ``arms`` has
+    it, else local training.
 
-    A tuned arm is compared with local training as it is, like all others; Delta over tuned local training is a column of its own.
+    A tuned arm is compared with local training as it is, like all others; Delta over tuned local
+    training is a column of its own.
     """
     own = BASELINE + arm.removeprefix(algorithm_of(arm))
     return own if own in set(arms) and own != TUNED_BASELINE else BASELINE
 
 
 def is_blind(arm: str) -> bool:
-    """Return whether the arm's algorithm never looks at public data, so that one run of it counts for every public set."""
+    """Return whether the arm's algorithm never looks at public data, so that one run of it counts
+    for every public set.
+    """
     return "public" in algorithms.get(algorithm_of(arm)).ignores
 
 
 def added(arm: str) -> bool:
-    """Return whether the paper does not have the arm: its algorithm is a control, or ours, or it is tuned."""
+    """Return whether the paper does not have the arm: its algorithm is a control, or ours, or it is
+    tuned.
+    """
     algorithm = algorithm_of(arm)
-    return setting_of(arm) == TUNED or algorithm in algorithms.names() and algorithms.get(algorithm).source != "the paper"
+    return (
+        setting_of(arm) == TUNED
+        or algorithm in algorithms.names()
+        and algorithms.get(algorithm).source != "the paper"
+    )
 
 
 def label(arm: str) -> str:
     """The arm's name for legends and headings."""
     algorithm = algorithm_of(arm)
-    return algorithms.get(algorithm).label + arm.removeprefix(algorithm) if algorithm in algorithms.names() else arm
+    return (
+        algorithms.get(algorithm).label + arm.removeprefix(algorithm)
+        if algorithm in algorithms.names()
+        else arm
+    )
 
 
 def run_arms(
-    common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int], publics: Sequence[str], controls: Iterable[str] = CONTROLS
+    common: dict[str, Any],
+    arms: Iterable[str],
+    seeds: Sequence[int],
+    publics: Sequence[str],
+    controls: Iterable[str] = CONTROLS,
 ) -> list[History]:
     """Compute or fetch the runs of a table, for each seed, arm and public set, in this order.
 
-    An arm that never looks at public data is run once for all public sets. A tuned arm is left out where the profile has no tuned protocol,
-    and one with its authors' values where the algorithm has these anyway, since nothing of it was tuned on the profile. Of an arm whose
-    algorithm does not serve everybody, the others take no part. Where nothing may be computed, an arm that the paper does not have and
-    that is not stored on every seed is left out, with a warning.
+    An arm that never looks at public data is run once for all public sets. A tuned arm is left out
+    where the profile has no tuned protocol, and one with its authors' values where the algorithm
+    has these anyway, since nothing of it was tuned on the profile. Of an arm whose algorithm does
+    not serve everybody, the others take no part. Where nothing may be computed, an arm that the
+    paper does not have and that is not stored on every seed is left out, with a warning.
 
     Args:
         common: settings of all runs.
@@ -84,24 +107,46 @@ def run_arms(
     runs: dict[tuple[str, str], list[Settings]] = {}
     for name in possible_arms(dict.fromkeys((*arms, *controls)), common):
         for public in publics[:1] if is_blind(name) else publics:
-            if settings := [one for seed in seeds if (one := settings_of({**common, "seed": seed, "public": public}, name))]:
+            if settings := [
+                one
+                for seed in seeds
+                if (one := settings_of({**common, "seed": seed, "public": public}, name))
+            ]:
                 runs[name, public] = settings
-    beside = obtainable({" on ".join(key): settings for key, settings in runs.items() if added(key[0])})
-    runs = {key: settings for key, settings in runs.items() if not added(key[0]) or " on ".join(key) in beside}
-    in_order = [(name, settings[i]) for i in range(len(seeds)) for (name, _), settings in runs.items()]
+    beside = obtainable(
+        {" on ".join(key): settings for key, settings in runs.items() if added(key[0])}
+    )
+    runs = {
+        key: settings
+        for key, settings in runs.items()
+        if not added(key[0]) or " on ".join(key) in beside
+    }
+    in_order = [
+        (name, settings[i]) for i in range(len(seeds)) for (name, _), settings in runs.items()
+    ]
     finished = run_all([settings for _, settings in in_order])
-    return [replace(history, setting=setting_of(name)) for (name, _), history in zip(in_order, finished, strict=True)]
+    return [
+        replace(history, setting=setting_of(name))
+        for (name, _), history in zip(in_order, finished, strict=True)
+    ]
 
 
 def settings_of(given: dict[str, Any], arm: str) -> Settings | None:
-    """The settings of an arm's run; None if its algorithm serves none of the users, or if the arm is the algorithm as it is anyway.
+    """The settings of an arm's run; None if its algorithm serves none of the users, or if the arm
+    is the algorithm as it is anyway.
 
     Raises:
         ValueError: there is no such setting of an arm, or no run can have these settings.
     """
     if (setting := setting_of(arm)) not in ("", TUNED, AUTHORS):
-        raise ValueError(f"{arm!r}: an arm is an algorithm, or '<algorithm>, {TUNED}', or \"<algorithm>, {AUTHORS}\"")
-    everyone, algorithm = parse({**given, "algorithm": "local"}).members, algorithms.get(algorithm_of(arm))
+        raise ValueError(
+            f"{arm!r}: an arm is an algorithm, or '<algorithm>, {TUNED}', or \"<algorithm>,"
+            f' {AUTHORS}"'
+        )
+    everyone, algorithm = (
+        parse({**given, "algorithm": "local"}).members,
+        algorithms.get(algorithm_of(arm)),
+    )
     served = [user.number for user in everyone if algorithm.serves(user.task)]
     if not served:
         return None
@@ -116,13 +161,23 @@ def settings_of(given: dict[str, Any], arm: str) -> Settings | None:
 
 
 def alignment_steps(settings: Settings) -> int:
-    """Steps on public data that a user takes in a run of FedMuscle: R x T x the batches of the public set."""
-    return settings.rounds * settings.cl_epochs * len(batches(settings.public_size, settings.public_batch, "count"))
+    """Steps on public data that a user takes in a run of FedMuscle: R x T x the batches of the
+    public set.
+    """
+    return (
+        settings.rounds
+        * settings.cl_epochs
+        * len(batches(settings.public_size, settings.public_batch, "count"))
+    )
 
 
 def local_steps(settings: Settings, user: User) -> int:
-    """Steps on local data that ``user`` takes in a run: its epochs x the batches of its training set."""
-    return settings.epochs_after(settings.rounds, user) * len(batches(user.train_samples, settings.batch_size, "count"))
+    """Steps on local data that ``user`` takes in a run: its epochs x the batches of its training
+    set.
+    """
+    return settings.epochs_after(settings.rounds, user) * len(
+        batches(user.train_samples, settings.batch_size, "count")
+    )
 
 
 def possible_arms(arms: Iterable[str], common: dict[str, Any]) -> list[str]:

@@ -1,4 +1,7 @@
-"""Augmented views of public images, for the algorithms that compare an image with itself. Every draw has an address."""
+"""Augmented views of public images, for the algorithms that compare an image with itself.
+
+Every draw has an address.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ class View:
     strength: float = 0.0
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Augment pixel values from 0 to 255: (b, 3, h, w) -> (b, 3, h, w), or (2b, 3, h, w) for SimCLR's two views."""
+        """Augment pixel values from 0 to 255: (b, 3, h, w) -> (b, 3, h, w), or (2b, 3, h, w) for
+        SimCLR's two views.
+        """
         augmentation = _augmentation(self.kind, images.shape[-1], self.strength)
         seen = images.repeat(2, 1, 1, 1) if self.kind == "simclr" else images
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -38,25 +43,31 @@ class View:
 
 
 def weak(*address: object) -> View:
-    """Flip, and crop after padding by an eighth of the side with the image's own reflection (SAGE's code; FixMatch)."""
+    """Flip, and crop after padding by an eighth of the side with the image's own reflection (SAGE's
+    code; FixMatch).
+    """
     return View("weak", address)
 
 
 def strong(*address: object) -> View:
-    """Flip and crop as in a weak view, two operations of RandAugment and a grey square of half the side, after SAGE's code.
+    """Flip and crop as in a weak view, two operations of RandAugment and a grey square of half the
+    side, after SAGE's code.
 
-    RandAugment is kornia's, at magnitude 10 of 30, always applied, its two operations drawn once for the batch and their signs for
-    each image. The authors name n = 2 and m = 10 of FixMatch's form, which draws operations and a magnitude of 10 levels for each
-    image and applies each with probability a half.
+    RandAugment is kornia's, at magnitude 10 of 30, always applied, its two operations drawn once
+    for the batch and their signs for each image. The authors name n = 2 and m = 10 of FixMatch's
+    form, which draws operations and a magnitude of 10 levels for each image and applies each with
+    probability a half.
     """
     return View("strong", address)
 
 
 def simclr(strength: float, *address: object) -> View:
-    """Two views of every image, one after the other, (2b, 3, h, w): crop, flip, colour jitter, grey.
+    """Two views of every image, one after the other, (2b, 3, h, w): crop, flip, colour jitter,
+    grey.
 
     Args:
-        strength: of the jitter, as in Chen et al. (2020): 0.5 for CIFAR-10, 1 for ImageNet. Without blur, as there for CIFAR-10.
+        strength: of the jitter, as in Chen et al. (2020): 0.5 for CIFAR-10, 1 for ImageNet. Without
+            blur, as there for CIFAR-10.
     """
     return View("simclr", address, strength)
 
@@ -65,10 +76,19 @@ def simclr(strength: float, *address: object) -> View:
 def _augmentation(kind: str, size: int, strength: float) -> nn.Module:
     flip = K.RandomHorizontalFlip()
     if kind == "simclr":
-        jitter = K.ColorJitter(0.8 * strength, 0.8 * strength, 0.8 * strength, 0.2 * strength, p=0.8)
-        return nn.Sequential(K.RandomResizedCrop((size, size), scale=(0.08, 1.0)), flip, jitter, K.RandomGrayscale(p=0.2))
+        jitter = K.ColorJitter(
+            0.8 * strength, 0.8 * strength, 0.8 * strength, 0.2 * strength, p=0.8
+        )
+        return nn.Sequential(
+            K.RandomResizedCrop((size, size), scale=(0.08, 1.0)),
+            flip,
+            jitter,
+            K.RandomGrayscale(p=0.2),
+        )
     shifted = [flip, K.RandomCrop((size, size), padding=size // 8, padding_mode="reflect")]
     if kind == "weak":
         return nn.Sequential(*shifted)
-    square = K.RandomErasing(scale=(0.25, 0.25), ratio=(1.0, 1.0), value=0.5, p=1.0)  # of a quarter of the area
+    square = K.RandomErasing(
+        scale=(0.25, 0.25), ratio=(1.0, 1.0), value=0.5, p=1.0
+    )  # of a quarter of the area
     return nn.Sequential(*shifted, RandAugment(n=2, m=10), square)

@@ -24,7 +24,15 @@ from fedmuscle_lib.fedmuscle.hostile import Hostile
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import User, task_of
-from fedmuscle_lib.models import FrozenStates, UserModel, architecture_of, image_side, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.models import (
+    FrozenStates,
+    UserModel,
+    architecture_of,
+    image_side,
+    load_backbone,
+    load_tokenizer,
+    model_type,
+)
 from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification, Task
 
 # Settings that are options of a user's model, in the order in which a saved user has them.
@@ -39,7 +47,8 @@ def build(settings: Settings) -> Federation:
     What the settings' algorithm ignores is not read here either.
 
     Raises:
-        DataError, OSError: the data or a checkpoint is missing or damaged; the message names the file.
+        DataError, OSError: the data or a checkpoint is missing or damaged; the message names the
+            file.
         ValueError: a user's checkpoint can't do its task; the message names the user.
     """
     algorithm = algorithms.get(settings.algorithm)
@@ -53,7 +62,10 @@ def build(settings: Settings) -> Federation:
         backbone = load_backbone(checkpoint, reads.device)
         kind = architecture_of(checkpoint)
         if _head(reads, user) not in kind.heads or task.reads != kind.reads:
-            raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
+            raise ValueError(
+                f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do"
+                f" {task.name}"
+            )
         encoding = encoding_of(settings, user, backbone)
         train, evaluation, classes = local_data(settings, user, encoding)
         if encoding not in public:
@@ -67,7 +79,9 @@ def build(settings: Settings) -> Federation:
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
             with prefixed(f"user {user.number}", ValueError, ValueError):
                 options = model_options(reads, user)
-                model = kind(backbone, task.n_outputs(classes), lora_dropout=reads.lora_dropout, **options)
+                model = kind(
+                    backbone, task.n_outputs(classes), lora_dropout=reads.lora_dropout, **options
+                )
         lie = None if "hostile" in algorithm.ignores else settings.hostile.get(user.number)
         clients.append(
             (partial(Hostile, lie=lie) if lie else Client)(
@@ -91,12 +105,18 @@ def build(settings: Settings) -> Federation:
     numbers = [user.number for user in settings.members]
     others = None if "others" in algorithm.ignores else settings.others
     robust = "robust" not in algorithm.ignores and bool(settings.robust)
-    return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,), reads.device, robust))
+    return Federation(
+        clients, Server(numbers, others, reads.proj_dim, (reads.seed,), reads.device, robust)
+    )
 
 
 def model_options(reads: Reading | Settings, user: User) -> dict[str, Any]:
-    """Return what the user's ``UserModel`` is made with, beside its backbone and the width of its outputs, as JSON values."""
-    return {"head": _head(reads, user)} | {name: reads.of(user, name) for name in (*_REPRESENTATION, *_REST)}
+    """Return what the user's ``UserModel`` is made with, beside its backbone and the width of its
+    outputs, as JSON values.
+    """
+    return {"head": _head(reads, user)} | {
+        name: reads.of(user, name) for name in (*_REPRESENTATION, *_REST)
+    }
 
 
 def _head(reads: Reading | Settings, user: User) -> Head:
@@ -106,23 +126,33 @@ def _head(reads: Reading | Settings, user: User) -> Head:
 
 
 def has_one_side(kind: type[UserModel], task: Task) -> bool:
-    """Return whether the checkpoint's config fixes the side of images; where a decoder follows, any is read."""
+    """Return whether the checkpoint's config fixes the side of images; where a decoder follows, any
+    is read.
+    """
     return kind.stride is None and task.head != "decoder"
 
 
 def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> Encoding:
-    """Encoding of the inputs of the user's model; raises ValueError if the side of its images is none that the model reads."""
+    """Encoding of the inputs of the user's model; raises ValueError if the side of its images is
+    none that the model reads.
+    """
     checkpoint = checkpoint_of(settings, user)
     kind = architecture_of(checkpoint)
     if kind.reads == "texts":
-        return Tokens(load_tokenizer(checkpoint, backbone), min(settings.text_length, backbone.config.max_position_embeddings))
+        return Tokens(
+            load_tokenizer(checkpoint, backbone),
+            min(settings.text_length, backbone.config.max_position_embeddings),
+        )
     name = "mask_size" if TASKS[user.task].head == "decoder" else "image_size"
     if has_one_side(kind, TASKS[user.task]):
         with prefixed(f"user {user.number}: {checkpoint}", ValueError, ValueError):
             return Pixels(image_side(backbone.config))
     side = getattr(settings, name)
     if side % (kind.stride or 1):
-        raise ValueError(f"{name}: {side} is no multiple of {kind.stride}, as the {kind.__name__} of user {user.number} needs it")
+        raise ValueError(
+            f"{name}: {side} is no multiple of {kind.stride}, as the {kind.__name__} of user"
+            f" {user.number} needs it"
+        )
     return Pixels(side)
 
 
@@ -131,28 +161,47 @@ def _filler(encoding: Encoding) -> int:
     return int(encoding.tokenizer.pad_token_id) if isinstance(encoding, Tokens) else 0
 
 
-def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samples, Samples, tuple[int, ...]]:
+def local_data(
+    settings: Settings, user: User, encoding: Encoding
+) -> tuple[Samples, Samples, tuple[int, ...]]:
     """The user's D^n, its evaluation samples, and the ids of its classes."""
     task, split = task_of(user), SPLITS[settings.evaluate_on]
-    given = (settings.root_train_image_folder, settings.root_val_image_folder) if user.task == "MLC" else (None, None)
+    given = (
+        (settings.root_train_image_folder, settings.root_val_image_folder)
+        if user.task == "MLC"
+        else (None, None)
+    )
     (pool, classes), (evaluation, other) = (
-        task.read(settings.data_dir, user.client, name, encoding, images) for name, images in zip(("train", split), given, strict=True)
+        task.read(settings.data_dir, user.client, name, encoding, images)
+        for name, images in zip(("train", split), given, strict=True)
     )
     if (classes, pool.names) != (other, evaluation.names):
-        raise DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
+        raise DataError(
+            f"user {user.number}: the categories of client_{user.client} differ between train and"
+            f" {split}"
+        )
     if user.sharers:
         pool, evaluation = _share(settings, user, pool, evaluation)
     try:
         n, fixed = user.train_samples, settings.local_draw == "fixed"
-        train = first_local(pool, n) if fixed else draw_local(pool, n, settings.seed, user.number, balanced=not user.sharers)
+        train = (
+            first_local(pool, n)
+            if fixed
+            else draw_local(pool, n, settings.seed, user.number, balanced=not user.sharers)
+        )
     except DataError as error:
         size = f'the setting train_samples asks for fewer: {{"{user.task}": {len(pool)}}}'
-        raise DataError(f"user {user.number}, {task.file(settings.data_dir, user.client, 'train')}: {error}; {size}") from None
+        raise DataError(
+            f"user {user.number}, {task.file(settings.data_dir, user.client, 'train')}: {error};"
+            f" {size}"
+        ) from None
     if share_in(evaluation.inputs, pool.inputs, _filler(encoding)) > MOSTLY:
         files = (task.file(settings.data_dir, user.client, name) for name in (split, "train"))
         remark(_SEEN, user.number, *files)
     if settings.imbalance < 1 and isinstance(task, SingleLabelClassification):
-        train = keep_long_tail(train, task.n_classes, settings.imbalance, settings.seed, user.number)
+        train = keep_long_tail(
+            train, task.n_classes, settings.imbalance, settings.seed, user.number
+        )
     return train, evaluation, classes
 
 
@@ -162,12 +211,18 @@ def _share(settings: Settings, user: User, *pools: Samples) -> tuple[Samples, ..
     train, evaluation = (pool.targets.numpy() for pool in pools)
     address = ("pool", settings.seed, user.task)
     try:
-        parts = matched_partitions(train, evaluation, len(user.sharers), settings.alpha, user.train_samples, *address)
+        parts = matched_partitions(
+            train, evaluation, len(user.sharers), settings.alpha, user.train_samples, *address
+        )
     except ValueError as error:
         file = task_of(user).file(settings.data_dir, user.client, "train")
-        raise DataError(f"user {user.number}, {file}: {error}; the setting train_samples asks for fewer") from None
+        raise DataError(
+            f"user {user.number}, {file}: {error}; the setting train_samples asks for fewer"
+        ) from None
     own = user.sharers.index(user.number)
-    return tuple(pool.take(torch.from_numpy(rows[own])) for pool, rows in zip(pools, parts, strict=True))
+    return tuple(
+        pool.take(torch.from_numpy(rows[own])) for pool, rows in zip(pools, parts, strict=True)
+    )
 
 
 def evaluation_sizes(settings: Settings) -> dict[int, int]:
@@ -175,8 +230,12 @@ def evaluation_sizes(settings: Settings) -> dict[int, int]:
     sizes = {}
     for user in settings.members:
         if task_of(user).reads == "texts":
-            encoding: Encoding = Tokens(load_tokenizer(checkpoint_of(settings, user)), settings.text_length)
+            encoding: Encoding = Tokens(
+                load_tokenizer(checkpoint_of(settings, user)), settings.text_length
+            )
         else:
-            encoding = Pixels(settings.mask_size if TASKS[user.task].head == "decoder" else settings.image_size)
+            encoding = Pixels(
+                settings.mask_size if TASKS[user.task].head == "decoder" else settings.image_size
+            )
         sizes[user.number] = len(local_data(settings, user, encoding)[1])
     return sizes

@@ -1,9 +1,11 @@
-"""One user. It owns its data and model; fit, represent, align and evaluate are what Algorithm 1 asks of it.
+"""One user. It owns its data and model; fit, represent, align and evaluate are what Algorithm 1
+asks of it.
 
-An algorithm speaks to a client in values that can travel. What only one algorithm asks of a client is code in that algorithm's file, which
-it hands over (``Client.do``, ``Client.fit``) and which is built on the client's primitives. A client sends only what it computes from
-public data: representations and their similarities, predictions, labels. The server's ledger counts these. Local data and weights never
-leave; of the former ``directed`` tells a decision, and with a veto a metric.
+An algorithm speaks to a client in values that can travel. What only one algorithm asks of a client
+is code in that algorithm's file, which it hands over (``Client.do``, ``Client.fit``) and which is
+built on the client's primitives. A client sends only what it computes from public data:
+representations and their similarities, predictions, labels. The server's ledger counts these. Local
+data and weights never leave; of the former ``directed`` tells a decision, and with a veto a metric.
 """
 
 from __future__ import annotations
@@ -41,22 +43,25 @@ class Client:
         user: who it is.
         task: what it learns.
         model: theta^n.
-        classes: ids of its classes, in the order of the outputs; users with the same task and classes share a label space.
+        classes: ids of its classes, in the order of the outputs; users with the same task and
+            classes share a label space.
         train: D^n.
         evaluation: held-out samples for the metric.
-        public: the shared public set, as its model reads it: (n, 3, h, w) uint8 images, or (n, l) token ids of their captions.
+        public: the shared public set, as its model reads it: (n, 3, h, w) uint8 images, or (n, l)
+            token ids of their captions.
         states: the frozen states of the run's samples, which its users share.
         batch_size: B, of local batches.
         lr, weight_decay: of AdamW.
-        optimisers: whether local training and alignment have an AdamW each, since their gradients differ in scale, one, or new ones in
-            every round.
+        optimisers: whether local training and alignment have an AdamW each, since their gradients
+            differ in scale, one, or new ones in every round.
         projection: whether it is trained or stays as it was drawn.
         augmentation: of local images in local training.
         address: prefix of every draw's address, such as the seed.
 
     Attributes:
         start: by name, what training changes, as it was before any.
-        kept: by name, what an algorithm's own code keeps here from round to round; a part of the client's state.
+        kept: by name, what an algorithm's own code keeps here from round to round; a part of the
+            client's state.
     """
 
     _public_losses: list[float]  # of this round's steps on public data
@@ -87,7 +92,9 @@ class Client:
         self.meter = FlopMeter()
         self._adamw: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "fused": True}
         self._optimisers = optimisers
-        self._augments = augmentation == "weak" and isinstance(task, Classification) and task.reads == "images"
+        self._augments = (
+            augmentation == "weak" and isinstance(task, Classification) and task.reads == "images"
+        )
         self._untrained = set(model.projection.parameters()) if projection == "frozen" else set()
         self._new_optimisers()
         self._epochs = 0
@@ -97,11 +104,17 @@ class Client:
         self.begin_round(0)
 
     def _new_optimisers(self) -> None:
-        self._local = torch.optim.AdamW(self._trained(p for p in self.model.parameters() if p.requires_grad), **self._adamw)
-        if self._optimisers == "shared":  # a step of the alignment leaves the head alone: it has no gradient, and AdamW passes over it
+        self._local = torch.optim.AdamW(
+            self._trained(p for p in self.model.parameters() if p.requires_grad), **self._adamw
+        )
+        # a step of the alignment leaves the head alone: it has no gradient, and AdamW passes over
+        # it
+        if self._optimisers == "shared":
             self._alignment = self._local
         else:
-            self._alignment = torch.optim.AdamW(self._trained(self.model.representation_parameters()), **self._adamw)
+            self._alignment = torch.optim.AdamW(
+                self._trained(self.model.representation_parameters()), **self._adamw
+            )
 
     def _trained(self, parameters: Iterable[Parameter]) -> list[Parameter]:
         return [p for p in parameters if p not in self._untrained]
@@ -114,7 +127,9 @@ class Client:
 
     @property
     def label_space(self) -> LabelSpace:
-        """The label space that the client announces; raises ValueError if its task has no classes."""
+        """The label space that the client announces; raises ValueError if its task has no
+        classes.
+        """
         task = self.classification
         return LabelSpace(f"{task.name} in {task.folder}" if task.own else task.name, self.classes)
 
@@ -124,7 +139,11 @@ class Client:
         Args:
             public: whether public samples will be read as they are, and not as views alone.
         """
-        for inputs in (self.train.inputs, self.evaluation.inputs, *([self.public] if public else [])):
+        for inputs in (
+            self.train.inputs,
+            self.evaluation.inputs,
+            *([self.public] if public else []),
+        ):
             if len(inputs):
                 self.meter.done += self._states.of(self.model, inputs).bill()
 
@@ -137,25 +156,34 @@ class Client:
         # a frozen weight's name would change every model in this process that shares it
         put_weights(f"user {self.user.number}", self.model, self.model.trainable_state(), weights)
 
-    # --- what an algorithm asks for --------------------------------------------------------------------------------------------
+    # --- what an algorithm asks for
 
-    def fit(self, epochs: int, step: Callable[[Client, Tensor, int], Tensor] | None = None) -> float:
-        """LocalUpdate of Algorithm 1: ``epochs`` passes over D^n; returns the mean loss of the last pass (0 for none).
+    def fit(
+        self, epochs: int, step: Callable[[Client, Tensor, int], Tensor] | None = None
+    ) -> float:
+        """LocalUpdate of Algorithm 1: ``epochs`` passes over D^n; returns the mean loss of the last
+        pass (0 for none).
 
         Args:
-            step: an algorithm's own in place of :meth:`fit_batch`: of the client, rows of D^n and the number of steps before it.
+            step: an algorithm's own in place of :meth:`fit_batch`: of the client, rows of D^n and
+                the number of steps before it.
 
         Raises:
             Diverged: a loss is not finite.
         """
-        return self.passes(epochs, len(self.train), self.fit_batch if step is None else partial(step, self))
+        return self.passes(
+            epochs, len(self.train), self.fit_batch if step is None else partial(step, self)
+        )
 
     def do(self, part: Callable[[Client], T]) -> T:
-        """Run an algorithm's own part beside the model and the data; what it returns is what leaves the client."""
+        """Run an algorithm's own part beside the model and the data; what it returns is what leaves
+        the client.
+        """
         return part(self)
 
     def represent(self, rows: Tensor, view: View | None = None) -> Tensor:
-        """Z^n for a public batch, (b, d), detached. The pass that made it is kept, so that :meth:`align` needs no second one.
+        """Z^n for a public batch, (b, d), detached. The pass that made it is kept, so that
+        :meth:`align` needs no second one.
 
         Args:
             rows: of the public set.
@@ -167,7 +195,9 @@ class Client:
         self.model.train()
         inputs = self.seen(rows, view)
         with self._dropout():
-            self._pending = self.meter.run(("represent", len(rows), view is None), lambda: self.model.represent(inputs))
+            self._pending = self.meter.run(
+                ("represent", len(rows), view is None), lambda: self.model.represent(inputs)
+            )
         return self._pending.detach()
 
     def align(self, reply: Reply) -> float:
@@ -180,16 +210,22 @@ class Client:
         if self._pending is None:
             raise RuntimeError(f"user {self.user.number}: align() before represent()")
         anchor, self._pending = self._pending, None
-        return self._public_step(self._alignment, ("align", len(anchor)), lambda: reply.loss(anchor))
+        return self._public_step(
+            self._alignment, ("align", len(anchor)), lambda: reply.loss(anchor)
+        )
 
-    # --- what an algorithm's own code is built on ------------------------------------------------------------------------------
-    # A key says of what kind and shape a step is: steps of equal keys have equal numbers of operations.
+    # --- what an algorithm's own code is built on
+    # ------------------------------------------------------------------------------ A key says of
+    # what kind and shape a step is: steps of equal keys have equal numbers of operations.
 
     @property
     def classification(self) -> Classification:
         """The client's task; raises ValueError if it has no classes."""
         if not isinstance(self.task, Classification):
-            raise ValueError(f"user {self.user.number}: {self.task.name} has no label space that predictions could be exchanged in")
+            raise ValueError(
+                f"user {self.user.number}: {self.task.name} has no label space that predictions"
+                " could be exchanged in"
+            )
         return self.task
 
     def read(self, inputs: Tensor, rows: Tensor) -> State | Tensor:
@@ -199,11 +235,15 @@ class Client:
         return kept.take(rows)
 
     def seen(self, rows: Tensor, view: View | None = None) -> State | Tensor:
-        """Return public samples as the model reads them; raises ValueError for a view of what is no image."""
+        """Return public samples as the model reads them; raises ValueError for a view of what is no
+        image.
+        """
         if view is None:
             return self.read(self.public, rows)
         if self.public.ndim != 4:
-            raise ValueError(f"user {self.user.number} reads texts, of which there are no augmented views")
+            raise ValueError(
+                f"user {self.user.number} reads texts, of which there are no augmented views"
+            )
         return view(self.public[rows])
 
     def own(self, rows: Tensor) -> State | Tensor:
@@ -226,21 +266,38 @@ class Client:
         return self._step(self._local, key, loss)
 
     def step_on_public(self, key: tuple, loss: Callable[[], Tensor]) -> float:
-        """The same for a loss on public data, which counts among these; raises ``Diverged`` if it is not finite."""
+        """The same for a loss on public data, which counts among these; raises ``Diverged`` if it
+        is not finite.
+        """
         return self._public_step(self._local, key, loss)
 
     @torch.no_grad()
-    def over_public(self, call: Callable[[State | Tensor], Tensor], rows: Tensor | None = None, view: View | None = None) -> Tensor:
-        """Call the model or one of its methods on public samples, all by default, part by part and without a step to follow."""
+    def over_public(
+        self,
+        call: Callable[[State | Tensor], Tensor],
+        rows: Tensor | None = None,
+        view: View | None = None,
+    ) -> Tensor:
+        """Call the model or one of its methods on public samples, all by default, part by part and
+        without a step to follow.
+        """
         self.model.eval()
         parts = (torch.arange(len(self.public)) if rows is None else rows).split(REFERENCE_BATCH)
-        return torch.cat([self.meter.run((call, len(part), view is None), partial(call, self.seen(part, view))) for part in parts])
+        return torch.cat(
+            [
+                self.meter.run(
+                    (call, len(part), view is None), partial(call, self.seen(part, view))
+                )
+                for part in parts
+            ]
+        )
 
     def passes(self, epochs: int, n: int, fit_batch: Callable[[Tensor, int], Tensor]) -> float:
         """Passes over ``n`` samples; returns the mean loss of the last one (0 for none).
 
         Args:
-            fit_batch: takes a step on some of the samples and returns its loss, given their numbers and how many steps were before it.
+            fit_batch: takes a step on some of the samples and returns its loss, given their numbers
+                and how many steps were before it.
 
         Raises:
             Diverged: a loss is not finite.
@@ -253,7 +310,10 @@ class Client:
                 losses.append(fit_batch(rows, self._epochs * len(parts) + i).item())
                 if not math.isfinite(losses[-1]):
                     where = f"epoch {self._epochs + 1}, batch {i + 1}"
-                    raise Diverged(f"user {self.user.number}: the local loss is not finite in {where}; is lr or an option too large?")
+                    raise Diverged(
+                        f"user {self.user.number}: the local loss is not finite in {where}; is lr"
+                        " or an option too large?"
+                    )
             self._epochs += 1
         mean = sum(losses) / max(1, len(losses))
         self._local_loss = mean if losses else math.nan
@@ -270,7 +330,9 @@ class Client:
             self._drawn += 1
             yield
 
-    def _step(self, optimiser: torch.optim.Optimizer, key: tuple, loss: Callable[[], Tensor]) -> Tensor:
+    def _step(
+        self, optimiser: torch.optim.Optimizer, key: tuple, loss: Callable[[], Tensor]
+    ) -> Tensor:
         if not self.model.training:
             self.model.train()
 
@@ -284,32 +346,45 @@ class Client:
 
         return self.meter.run(key, once)
 
-    def _public_step(self, optimiser: torch.optim.Optimizer, key: tuple, loss: Callable[[], Tensor]) -> float:
+    def _public_step(
+        self, optimiser: torch.optim.Optimizer, key: tuple, loss: Callable[[], Tensor]
+    ) -> float:
         value = self._step(optimiser, key, loss).item()
         if not math.isfinite(value):
             where = f"public batch {len(self._public_losses) + 1} of the round"
-            raise Diverged(f"user {self.user.number}: the loss is not finite in {where}; is a temperature too small, or lr too large?")
+            raise Diverged(
+                f"user {self.user.number}: the loss is not finite in {where}; is a temperature too"
+                " small, or lr too large?"
+            )
         self._public_losses.append(value)
         return value
 
-    # --- measuring, and going on ---------------------------------------------------------------------------------------------
+    # --- measuring, and going on
 
     def check_weights(self) -> None:
-        """Raise ``Diverged`` if training left a weight that is not finite, as the last step can whose own loss was finite."""
+        """Raise ``Diverged`` if training left a weight that is not finite, as the last step can
+        whose own loss was finite.
+        """
         check_finite(f"user {self.user.number}", self.model.trainable_state())
 
     @torch.no_grad()
     def evaluate(self) -> float:
-        """The task's metric on the evaluation samples; raises Diverged if outputs or the metric are not finite."""
+        """The task's metric on the evaluation samples; raises Diverged if outputs or the metric are
+        not finite.
+        """
         self.model.eval()
         kept, targets = self._states.of(self.model, self.evaluation.inputs), self.evaluation.targets
         parts = torch.arange(len(targets)).split(self.task.evaluation_batch)
-        counts = reduce(torch.add, (self.task.count(self._outputs(kept.take(rows)), targets[rows]) for rows in parts))
+        counts = reduce(
+            torch.add,
+            (self.task.count(self._outputs(kept.take(rows)), targets[rows]) for rows in parts),
+        )
         try:
             score = self.task.score(counts)
         except OverflowError:  # a perplexity is an exponential
             raise Diverged(
-                f"user {self.user.number}: {self.task.metric} is too large for a number; is lr or an option too large?"
+                f"user {self.user.number}: {self.task.metric} is too large for a number; is lr or"
+                " an option too large?"
             ) from None
         if not math.isfinite(score):
             raise Diverged(f"user {self.user.number}: {self.task.metric} is {score}")
@@ -317,17 +392,27 @@ class Client:
 
     def _outputs(self, inputs: State | Tensor) -> Tensor:
         outputs = self.model(inputs)
-        if not all(map(math.isfinite, torch.stack(outputs.aminmax()).tolist())):  # aminmax passes nan on
-            raise Diverged(f"user {self.user.number}: outputs for evaluation samples are not finite; is lr or an option too large?")
+        if not all(
+            map(math.isfinite, torch.stack(outputs.aminmax()).tolist())
+        ):  # aminmax passes nan on
+            raise Diverged(
+                f"user {self.user.number}: outputs for evaluation samples are not finite; is lr or"
+                " an option too large?"
+            )
         return outputs
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Train inside as a copy would: afterwards weights, optimisers, epochs, losses and counted operations are what they were.
+        """Train inside as a copy would: afterwards weights, optimisers, epochs, losses and counted
+        operations are what they were.
 
         The copy sees its local data in an order of its own.
         """
-        state, address, draws = copy.deepcopy(self.state()), self.address, (self._round, self._drawn)
+        state, address, draws = (
+            copy.deepcopy(self.state()),
+            self.address,
+            (self._round, self._drawn),
+        )
         losses = self._local_loss, self._public_losses
         self.address = (*address, "aside")
         self._forget_losses()
@@ -335,17 +420,26 @@ class Client:
             yield
         finally:
             self.restore(state)
-            self.address, (self._round, self._drawn), (self._local_loss, self._public_losses) = address, draws, losses
+            self.address, (self._round, self._drawn), (self._local_loss, self._public_losses) = (
+                address,
+                draws,
+                losses,
+            )
 
     @contextmanager
     def holding_out(self, fold: int, folds: int) -> Iterator[None]:
-        """Begin anew inside, as a copy that trains without one of ``folds`` parts of D^n and is evaluated on it. Its operations count."""
+        """Begin anew inside, as a copy that trains without one of ``folds`` parts of D^n and is
+        evaluated on it. Its operations count.
+        """
         train, evaluation = self.train, self.evaluation
         order = torch.randperm(len(train), generator=generator("held out", *self.address))
         held = order.tensor_split(folds)[fold]
         with self.aside():
             try:
-                self.train, self.evaluation = train.take(order[~torch.isin(order, held)]), train.take(held)
+                self.train, self.evaluation = (
+                    train.take(order[~torch.isin(order, held)]),
+                    train.take(held),
+                )
                 self.restart()
                 yield
             finally:
@@ -356,9 +450,13 @@ class Client:
     def take_losses(self) -> dict[str, float]:
         """Return the mean losses since the last call, NaN where there were none.
 
-        "local" is the mean over the last pass over D^n, "alignment" the mean over all steps on public data, by replies or labels.
+        "local" is the mean over the last pass over D^n, "alignment" the mean over all steps on
+        public data, by replies or labels.
         """
-        losses = {"local": self._local_loss, "alignment": fmean(self._public_losses) if self._public_losses else math.nan}
+        losses = {
+            "local": self._local_loss,
+            "alignment": fmean(self._public_losses) if self._public_losses else math.nan,
+        }
         self._forget_losses()
         return losses
 

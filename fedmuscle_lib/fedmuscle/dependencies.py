@@ -21,7 +21,9 @@ _NAMES = {"profile", "protocol", "setup", "users", "train_samples", "backbones",
 
 
 def asked(settings: Settings) -> dict[str, Any]:
-    """Return a run's question: the settings that its algorithm reads, its options, who the users are, and versions of the arithmetic."""
+    """Return a run's question: the settings that its algorithm reads, its options, who the users
+    are, and versions of the arithmetic.
+    """
     algorithm = algorithms.get(settings.algorithm)
     by_task = settings.as_seen()
     unread = {name for name, value in by_task.items() if value is None}
@@ -29,14 +31,26 @@ def asked(settings: Settings) -> dict[str, Any]:
     return {
         "settings": seen.seen(_NAMES | settings.places() | unread | set(algorithm.ignores)),
         "options": algorithm.options_of(settings).model_dump(mode="json"),
-        "users": [_user(user) | {"checkpoint": settings.backbones[user.model]} for user in settings.members],
-        "versions": {"core": str(CORE)} | versions(algorithm, *(type(TASKS[user.task]) for user in settings.members)),
+        "users": [
+            _user(user) | {"checkpoint": settings.backbones[user.model]}
+            for user in settings.members
+        ],
+        "versions": (
+            {"core": str(CORE)}
+            | versions(algorithm, *(type(TASKS[user.task]) for user in settings.members))
+        ),
     }
 
 
 def _user(user: User) -> dict[str, Any]:
-    """Return what a run sees of a user; of its own folder the content, which is among the inputs."""
-    return {name: value for name, value in asdict(user).items() if name != "folder" and value is not None}
+    """Return what a run sees of a user; of its own folder the content, which is among the
+    inputs.
+    """
+    return {
+        name: value
+        for name, value in asdict(user).items()
+        if name != "folder" and value is not None
+    }
 
 
 def checkpoint_of(settings: Settings, user: User) -> Path:
@@ -50,17 +64,22 @@ def sees_public(settings: Settings) -> bool:
 
 
 def inputs(settings: Settings) -> dict[str, str]:
-    """A hash of each thing that the run reads: checkpoints, the users' files and images, and the public set if it is looked at.
+    """A hash of each thing that the run reads: checkpoints, the users' files and images, and the
+    public set if it is looked at.
 
     Of a checkpoint it is :func:`checkpoint_digest`; its card is not read.
     """
     found = {}
     for user in settings.members:
-        found[f"checkpoint {settings.backbones[user.model]}"] = checkpoint_digest(checkpoint_of(settings, user))
+        found[f"checkpoint {settings.backbones[user.model]}"] = checkpoint_digest(
+            checkpoint_of(settings, user)
+        )
         folder = settings.data_dir / task_of(user).folder
         name = task_of(user).folder if user.folder is None else f"user {user.number}'s own"
         for split in ("train", SPLITS[settings.evaluate_on]):
-            found[f"{name}/{split}/client_{user.client}"] = files_digest(folder / split, f"client_{user.client}.*", False)
+            found[f"{name}/{split}/client_{user.client}"] = files_digest(
+                folder / split, f"client_{user.client}.*", False
+            )
         found[f"{name}/images"] = files_digest(folder / "images")
     for name in ("root_train_image_folder", "root_val_image_folder"):
         if (images := getattr(settings, name)) is not None:

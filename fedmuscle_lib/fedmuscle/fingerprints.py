@@ -1,6 +1,8 @@
-"""The short runs of FedMuscle's system (see ``fedmuscle_lib.runs.short_runs``): every algorithm, task and model family.
+"""The short runs of FedMuscle's system (see ``fedmuscle_lib.runs.short_runs``): every algorithm,
+task and model family.
 
-``python -m fedmuscle_lib.fedmuscle.fingerprints`` records what they give in ``fedmuscle_lib/fedmuscle/fingerprints.json``.
+``python -m fedmuscle_lib.fedmuscle.fingerprints`` records what they give in
+``fedmuscle_lib/fedmuscle/fingerprints.json``.
 """
 
 from __future__ import annotations
@@ -16,16 +18,34 @@ from fedmuscle_lib.runs import short_runs
 from fedmuscle_lib.tasks import TASKS
 
 FILE = Path(__file__).with_name("fingerprints.json")
-# Two users of one label space, one alone in its own, and one with MLC; three rounds, in which every algorithm but one does all that it
-# does; the algorithms' own options, whatever a profile tuned, but some that let labels pass after so little training. An epoch is two
-# batches of unequal size.
-_EVERY_ALGORITHM = {"users": (2, 4, 5, 6), "others": 2, "rounds": 3, "local_epochs": 1, "public_size": 64, "evaluate_every": 3}
+# Two users of one label space, one alone in its own, and one with MLC; three rounds, in which every
+# algorithm but one does all that it does; the algorithms' own options, whatever a profile tuned,
+# but some that let labels pass after so little training. An epoch is two batches of unequal size.
+_EVERY_ALGORITHM = {
+    "users": (2, 4, 5, 6),
+    "others": 2,
+    "rounds": 3,
+    "local_epochs": 1,
+    "public_size": 64,
+    "evaluate_every": 3,
+}
 _EVERY_ALGORITHM |= {"train_samples": {"MLC": 40, "IC100": 40, "IC10": 40}}
 _LONGER = {"pseudo_labeling": {"rounds": 6}}  # a round for each of its phases
 _EAGER = {"cofed.margin": 0.05, "sage.threshold": 0.3, "sage.balanced": True, "fedhenn.samples": 16}
 # A user of every kind of task and model, and the states before the last blocks, which are kept.
-_EVERY_TASK = {"setup": "setup2_generation", "users": (6, 7, 9, 10, 11), "others": 2, "rounds": 1, "local_epochs": 1, "public_size": 32}
-_EVERY_TASK |= {"public": "flickr30k", "train_samples": {"IC10": 40, "SS": 30, "TC": 40, "TG": 40}, "lora_blocks": "last"}
+_EVERY_TASK = {
+    "setup": "setup2_generation",
+    "users": (6, 7, 9, 10, 11),
+    "others": 2,
+    "rounds": 1,
+    "local_epochs": 1,
+    "public_size": 32,
+}
+_EVERY_TASK |= {
+    "public": "flickr30k",
+    "train_samples": {"IC10": 40, "SS": 30, "TC": 40, "TG": 40},
+    "lora_blocks": "last",
+}
 
 
 def runs(**where: Any) -> dict[str, Settings]:
@@ -46,9 +66,13 @@ def _families(settings: Settings) -> set[type]:
 
 
 def modules(**where: Any) -> list[str]:
-    """Modules whose classes the short runs go through; a model family that no such run uses is not among them."""
+    """Modules whose classes the short runs go through; a model family that no such run uses is not
+    among them.
+    """
     settings = runs(**where).values()
-    classes = {algorithms.get(s.algorithm) for s in settings} | {type(task) for task in TASKS.values()}
+    classes = {algorithms.get(s.algorithm) for s in settings} | {
+        type(task) for task in TASKS.values()
+    }
     return short_runs.modules_of(classes.union(*map(_families, settings)))
 
 

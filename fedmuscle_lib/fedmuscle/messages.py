@@ -1,7 +1,8 @@
 """Messages between users and server, as values.
 
-A message holds no model, client or server, so it can travel: a client behind a network computes what a client in this process does.
-What only one algorithm exchanges is in its file. Letters: ``b`` batch, ``d`` dimension.
+A message holds no model, client or server, so it can travel: a client behind a network computes
+what a client in this process does. What only one algorithm exchanges is in its file. Letters: ``b``
+batch, ``d`` dimension.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """Address of a public batch: communication round, CL epoch and position, all from 0, and its size.
+    """Address of a public batch: communication round, CL epoch and position, all from 0, and its
+    size.
 
     As text it counts from 1, as tables and lines of progress do.
 
@@ -28,7 +30,10 @@ class Batch:
     size: int
 
     def __post_init__(self) -> None:
-        if any(type(number) is not int or number < 0 for number in (self.round, self.epoch, self.position, self.size)):
+        if any(
+            type(number) is not int or number < 0
+            for number in (self.round, self.epoch, self.position, self.size)
+        ):
             raise ValueError("the address of a public batch is of whole numbers from 0")
 
     def __str__(self) -> str:

@@ -9,14 +9,18 @@ from fedmuscle_lib.tasks import Task
 
 
 def card(about: dict[str, Any], task: Task) -> str:
-    """Markdown that Hugging Face's hub reads too: what the user is, how good it is, how it is used, and how it was made.
+    """Markdown that Hugging Face's hub reads too: what the user is, how good it is, how it is used,
+    and how it was made.
 
     Args:
         about: the content of ``user.json`` (``fedmuscle_lib.fedmuscle.export``).
         task: the user's.
     """
     settings, backbone = about["run"]["settings"], about["backbone"]
-    values = "\n".join(f"| {row['phase'].replace('_', ' ')} | {row['metric']} | {row['value']:.2f} |" for row in about["metrics"])
+    values = "\n".join(
+        f"| {row['phase'].replace('_', ' ')} | {row['metric']} | {row['value']:.2f} |"
+        for row in about["metrics"]
+    )
     others = "\n".join(f"| `{name}` | `{value}` |" for name, value in settings.items())
     return _CARD.format(
         base=backbone["name"],
@@ -40,11 +44,18 @@ def _classes(ids: Sequence[int]) -> str:
     if not ids:
         return ""
     first, last = ids[0], ids[-1]
-    which = f"{first} to {last}" if list(ids) == list(range(first, last + 1)) else ", ".join(map(str, ids))
+    which = (
+        f"{first} to {last}"
+        if list(ids) == list(range(first, last + 1))
+        else ", ".join(map(str, ids))
+    )
     return f"- classes: {len(ids)} ({which})\n"
 
 
-_REFIT = "\nThese are of a copy that trained for one more local phase (setting `refit`). The saved model is the one before it.\n"
+_REFIT = (
+    "\nThese are of a copy that trained for one more local phase (setting `refit`). The saved model"
+    " is the one before it.\n"
+)
 _ADAPTER = """
 The LoRA adapter alone, without projection and head:
 
@@ -61,8 +72,9 @@ tags: [fedmuscle, lora]
 ---
 # {title}
 
-A user of a federation (FedMuscle's system, algorithm `{algorithm}`, public set `{public}`, profile `{profile}`, seed {seed}) after
-{rounds} rounds: a LoRA adapter, a projection to the common space, and a head.
+A user of a federation (FedMuscle's system, algorithm `{algorithm}`, public set `{public}`,
+profile `{profile}`, seed {seed}) after {rounds} rounds: a LoRA adapter, a projection to the
+common space, and a head.
 
 - backbone: `{base}`, digest `{digest}`
 {classes}- local data: `{data}`

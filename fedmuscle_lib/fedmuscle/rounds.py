@@ -1,4 +1,6 @@
-"""The rounds of a run: local updates and alignment, evaluation, and an account of what they cost."""
+"""The rounds of a run: local updates and alignment, evaluation, and an account of what they
+cost.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Rounds:
         self.federation = build(settings)
         self.algorithm: Algorithm = algorithms.get(settings.algorithm)(settings)
         self.algorithm.begin(self.federation)
-        self.done = [client.meter.done for client in self.federation.clients]  # operations that ran, until the last round's end
+        self.done = [
+            client.meter.done for client in self.federation.clients
+        ]  # operations that ran, until the last round's end
         for client in self.federation.clients:
             client.prepare(public=not self.algorithm.views_only)
         self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -36,7 +40,8 @@ class Rounds:
         """Both phases, in the algorithm's order.
 
         Raises:
-            Diverged: a loss, a weight or a prediction is not finite; the message names the user and the batch.
+            Diverged: a loss, a weight or a prediction is not finite; the message names the user and
+                the batch.
         """
         clients, s = self.federation.clients, self.settings
         flops = [client.meter.total for client in clients]
@@ -53,21 +58,37 @@ class Rounds:
             if due:
                 self._evaluate(round, phase)
         self._account(round, flops)
-        metrics = tuple((row["user"], row["value"]) for row in self.rows["metrics"][-len(clients) :]) if due else ()
+        metrics = (
+            tuple((row["user"], row["value"]) for row in self.rows["metrics"][-len(clients) :])
+            if due
+            else ()
+        )
         return Tick(s.title, round + 1, s.rounds, len(clients), local_loss, alignment_loss, metrics)
 
     def _evaluate(self, round: int, phase: Phase) -> None:
         metrics = self.rows["metrics"]
-        if phase == "after_alignment" and not self.algorithm.communicates:  # nothing happened since the last evaluation
+        if (
+            phase == "after_alignment" and not self.algorithm.communicates
+        ):  # nothing happened since the last evaluation
             metrics += [row | {"phase": phase} for row in metrics[-len(self.federation.clients) :]]
             return
         for client in self.federation.clients:
             user = client.user
-            whose = {"round": round + 1, "phase": phase, "user": user.number, "model": user.model, "task": user.task}
-            metrics.append(whose | {"metric": client.task.metric, "value": self._value(client, round)})
+            whose = {
+                "round": round + 1,
+                "phase": phase,
+                "user": user.number,
+                "model": user.model,
+                "task": user.task,
+            }
+            metrics.append(
+                whose | {"metric": client.task.metric, "value": self._value(client, round)}
+            )
 
     def _value(self, client: Client, round: int) -> float:
-        """The metric of the user's model or, with ``refit``, of a copy of it that trains on its local data for one more phase."""
+        """The metric of the user's model or, with ``refit``, of a copy of it that trains on its
+        local data for one more phase.
+        """
         if not self.settings.refit:
             return client.evaluate()
         with client.aside():
@@ -77,15 +98,24 @@ class Rounds:
     def _account(self, round: int, flops_before: list[int]) -> None:
         """A row a user of what the round cost, of its losses, and of what the server measured."""
         server = self.federation.server
-        for client, before, done in zip(self.federation.clients, flops_before, self.done, strict=True):
+        for client, before, done in zip(
+            self.federation.clients, flops_before, self.done, strict=True
+        ):
             user = client.user.number
             own = {"round": round + 1, "user": user}
-            bytes_ = {"uplink_bytes": server.uplink[round, user], "downlink_bytes": server.downlink[round, user]}
+            bytes_ = {
+                "uplink_bytes": server.uplink[round, user],
+                "downlink_bytes": server.downlink[round, user],
+            }
             flops = {"flops": client.meter.total - before, "flops_done": client.meter.done - done}
             self.rows["costs"].append(own | bytes_ | flops)
             self.rows["losses"].append(own | client.take_losses())
         self.done = [client.meter.done for client in self.federation.clients]
-        self.rows["measures"] += [measure | {"round": round + 1} for measure in server.measures if measure["round"] == round]
+        self.rows["measures"] += [
+            measure | {"round": round + 1}
+            for measure in server.measures
+            if measure["round"] == round
+        ]
 
     def state(self) -> dict[str, Any]:
         server = self.federation.server
@@ -108,7 +138,9 @@ class Rounds:
         server.measures += state["measures"]
 
     def facts(self) -> dict[str, Any]:
-        """Versions of what models are built with, each user's metric by answers that need no model, and shares of pools."""
+        """Versions of what models are built with, each user's metric by answers that need no model,
+        and shares of pools.
+        """
         by_words = {}  # what the words of its texts alone would give each user who classifies texts
         for user in self.settings.members:
             if isinstance(task := task_of(user), TextClassification):
@@ -118,7 +150,10 @@ class Rounds:
             "transformers": transformers.__version__,
             "peft": peft.__version__,
             "trivial": {
-                str(c.user.number): c.task.trivial(c.train.targets.cpu(), c.evaluation.targets.cpu()) for c in self.federation.clients
+                str(c.user.number): c.task.trivial(
+                    c.train.targets.cpu(), c.evaluation.targets.cpu()
+                )
+                for c in self.federation.clients
             },
             "tfidf": by_words,
             "class_counts": {  # training samples of each class of users who divide a pool

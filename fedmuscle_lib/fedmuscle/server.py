@@ -1,8 +1,10 @@
-"""The server: draws each user's M others, checks what clients send, answers, and keeps the ledger of bytes.
+"""The server: draws each user's M others, checks what clients send, answers, and keeps the ledger
+of bytes.
 
-It knows users by number and public samples by batch. It never holds a model or a user's local data, and averages nothing: what a reply
-holds is the algorithm's to say, such as ``FedMuscle.reply`` in ``algorithms/``. Of what a user sends it keeps a copy, which it checks:
-nothing that the user does afterwards changes it. What it hands over is a copy too, one for each user.
+It knows users by number and public samples by batch. It never holds a model or a user's local data,
+and averages nothing: what a reply holds is the algorithm's to say, such as ``FedMuscle.reply`` in
+``algorithms/``. Of what a user sends it keeps a copy, which it checks: nothing that the user does
+afterwards changes it. What it hands over is a copy too, one for each user.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ from fedmuscle_lib.core.errors import NotFinite, RefusedMessage
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.core.tensors import Numbers, copied, unit_rows
 from fedmuscle_lib.fedmuscle.messages import Batch, CountedReply
-from fedmuscle_lib.fedmuscle.outliers import FEWEST, LASTING, MEASURES, lasting, measured, suspicion, suspicions
+from fedmuscle_lib.fedmuscle.outliers import (
+    FEWEST,
+    LASTING,
+    MEASURES,
+    lasting,
+    measured,
+    suspicion,
+    suspicions,
+)
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 
 _log = logging.getLogger("fedmuscle")
@@ -30,11 +40,13 @@ class Server:
 
     Args:
         users: their numbers.
-        others: M, how many other users' matrices a user is aligned with, or None if the algorithm ignores this setting.
+        others: M, how many other users' matrices a user is aligned with, or None if the algorithm
+            ignores this setting.
         dim: d.
         address: prefix of every draw's address, such as the seed.
         device: where users' tensors lie.
-        robust: whether users that look wrong are left out of what others are aligned with (:meth:`draw_others`).
+        robust: whether users that look wrong are left out of what others are aligned with
+            (:meth:`draw_others`).
 
     Attributes:
         uplink, downlink: bytes by (round, user), rounds from 0.
@@ -42,7 +54,13 @@ class Server:
     """
 
     def __init__(
-        self, users: Sequence[int], others: int | None, dim: int, address: tuple[object, ...], device: str = "cpu", robust: bool = False
+        self,
+        users: Sequence[int],
+        others: int | None,
+        dim: int,
+        address: tuple[object, ...],
+        device: str = "cpu",
+        robust: bool = False,
     ) -> None:
         self.users, self.others, self.dim, self.address = tuple(users), others, dim, address
         self._device, self._robust = torch.device(device), robust
@@ -52,14 +70,26 @@ class Server:
         self._batch: Batch | None = None
         self._received: dict[int, Tensor] = {}
         self._references: dict[int, Tensor] = {}
-        self._round, self._taken = 0, set[tuple[int, str]]()  # users' messages of another kind in this round, by name
-        self._compared, self._samples = -1, 0  # the round whose batches were compared, and how many samples they had
-        self._sums = torch.zeros(len(MEASURES), len(self.users), dtype=torch.float64, device=self._device)  # of measures over these
+        self._round, self._taken = (
+            0,
+            set[tuple[int, str]](),
+        )  # users' messages of another kind in this round, by name
+        self._compared, self._samples = (
+            -1,
+            0,
+        )  # the round whose batches were compared, and how many samples they had
+        self._sums = torch.zeros(
+            len(MEASURES), len(self.users), dtype=torch.float64, device=self._device
+        )  # of measures over these
         self._left_out: frozenset[int] = frozenset()
 
     def rehearsal(self) -> Server:
-        """A server of the same users with a ledger of its own, to which they have sent their references."""
-        server = Server(self.users, self.others, self.dim, self.address, str(self._device), self._robust)
+        """A server of the same users with a ledger of its own, to which they have sent their
+        references.
+        """
+        server = Server(
+            self.users, self.others, self.dim, self.address, str(self._device), self._robust
+        )
         server._references = self._references
         return server
 
@@ -69,25 +99,38 @@ class Server:
             for (_, user), count in theirs.items():
                 ours[0, user] += count
 
-    def draw_others(self, user: int, round: int, epoch: int, among: Collection[int] | None = None) -> tuple[int, ...]:
-        """The set N^n of Section 5: M of the other users, drawn "in each communication round and CL epoch".
+    def draw_others(
+        self, user: int, round: int, epoch: int, among: Collection[int] | None = None
+    ) -> tuple[int, ...]:
+        """The set N^n of Section 5: M of the other users, drawn "in each communication round and CL
+        epoch".
 
         Args:
             among: users that may be drawn, all by default; there may be fewer than M.
 
-        A robust server passes over those who look wrong by what they have sent in this round or, before that is enough, in the last one
-        (``fedmuscle_lib.fedmuscle.outliers``); there may be fewer than M then. It answers them as all others, so they can return. Where
-        half of the users or more look wrong nobody is passed over: who is right can't be said.
+        A robust server passes over those who look wrong by what they have sent in this round or,
+        before that is enough, in the last one (``fedmuscle_lib.fedmuscle.outliers``); there may be
+        fewer than M then. It answers them as all others, so they can return. Where half of the
+        users or more look wrong nobody is passed over: who is right can't be said.
 
         Raises:
             RuntimeError: the algorithm ignores M.
         """
         if self.others is None:
-            raise RuntimeError(f"the algorithm ignores 'others' but draws others for user {user}: take it out of the algorithm's ignores")
+            raise RuntimeError(
+                f"the algorithm ignores 'others' but draws others for user {user}: take it out of"
+                " the algorithm's ignores"
+            )
         rest = [other for other in self.users if other != user]
-        order = torch.randperm(len(rest), generator=generator("others", *self.address, user, round, epoch))
+        order = torch.randperm(
+            len(rest), generator=generator("others", *self.address, user, round, epoch)
+        )
         admitted = self.users if among is None else among
-        return tuple([rest[i] for i in order if rest[i] in admitted and rest[i] not in self._left_out][: self.others])
+        return tuple(
+            [rest[i] for i in order if rest[i] in admitted and rest[i] not in self._left_out][
+                : self.others
+            ]
+        )
 
     def open(self, batch: Batch) -> None:
         """Begin a public batch; what was received for the last one is forgotten."""
@@ -97,13 +140,16 @@ class Server:
         """Take user ``user``'s Z^n, (b, d), for ``batch``.
 
         Raises:
-            RefusedMessage: from nobody it knows, for another batch than the open one, a second time, no dense floating-point tensor on
-                the server's device, of a wrong shape, not finite, or not of unit norm.
+            RefusedMessage: from nobody it knows, for another batch than the open one, a second
+                time, no dense floating-point tensor on the server's device, of a wrong shape, not
+                finite, or not of unit norm.
         """
         self._admit(user)
         if type(batch) is not Batch or batch != self._batch:
             place = batch if type(batch) is Batch else f"a {type(batch).__name__}"
-            raise RefusedMessage(f"user {user} sent representations for {place}; the open batch is {self._batch}")
+            raise RefusedMessage(
+                f"user {user} sent representations for {place}; the open batch is {self._batch}"
+            )
         if user in self._received:
             raise RefusedMessage(f"user {user} sent representations twice for {batch}")
         self._received[user] = z = self._unit_rows(user, z, batch.size, str(batch))
@@ -118,24 +164,38 @@ class Server:
         if batch.round != self._compared:
             self._compared, self._samples = batch.round, 0
             self._sums.zero_()
-        self._sums += batch.size * measured(torch.stack([self._received[user].float() for user in self.users]))
+        self._sums += batch.size * measured(
+            torch.stack([self._received[user].float() for user in self.users])
+        )
         self._samples += batch.size
         if self._robust:
             now = self._means(batch.round)
             odd = {user for user, of in now.items() if suspicion(of)}
             if not now:
-                odd = {user for _, user in suspicions(row for row in self.measures if row["round"] == batch.round - 1)}
+                odd = {
+                    user
+                    for _, user in suspicions(
+                        row for row in self.measures if row["round"] == batch.round - 1
+                    )
+                }
             self._left_out = frozenset(odd if 2 * len(odd) < len(self.users) else ())
 
     def _means(self, round: int) -> dict[int, dict[str, float]]:
-        """Measures of each user as means over the samples of ``round`` so far; empty where they are too few."""
+        """Measures of each user as means over the samples of ``round`` so far; empty where they are
+        too few.
+        """
         if round != self._compared or self._samples < FEWEST:
             return {}
         columns = (self._sums / self._samples).T.tolist()
-        return {user: dict(zip(MEASURES, column, strict=True)) for user, column in zip(self.users, columns, strict=True)}
+        return {
+            user: dict(zip(MEASURES, column, strict=True))
+            for user, column in zip(self.users, columns, strict=True)
+        }
 
     def judge(self, round: int) -> None:
-        """Note how far the users agreed in ``round``, now that it is over, and warn of those who have looked wrong for several rounds."""
+        """Note how far the users agreed in ``round``, now that it is over, and warn of those who
+        have looked wrong for several rounds.
+        """
         for user, of in self._means(round).items():
             for measure, value in of.items():
                 self.note(round, user, measure, value)
@@ -153,7 +213,8 @@ class Server:
         return "robust is on and passes over nobody, since half of the users or more look wrong"
 
     def receive_reference(self, user: int, z: Tensor, n_public: int) -> None:
-        """Take a user's representations of the whole public set as they are before any training, (n, d); counted in round 0.
+        """Take a user's representations of the whole public set as they are before any training,
+        (n, d); counted in round 0.
 
         Raises:
             RefusedMessage: as :meth:`receive`.
@@ -161,7 +222,9 @@ class Server:
         self._admit(user)
         if user in self._references:
             raise RefusedMessage(f"user {user} sent a second reference")
-        self._references[user] = z = self._unit_rows(user, z, n_public, "the reference before training")
+        self._references[user] = z = self._unit_rows(
+            user, z, n_public, "the reference before training"
+        )
         self.uplink[0, user] += z.nbytes
 
     def _admit(self, user: int) -> None:
@@ -169,10 +232,21 @@ class Server:
             raise RefusedMessage(f"user {user} is not of this federation of {self.users}")
 
     def _unit_rows(self, user: int, message: object, rows: int, place: str) -> Tensor:
-        return unit_rows(f"user {user}", message, (rows, self.dim), place, self._device, NORM_TOLERANCE)
+        return unit_rows(
+            f"user {user}", message, (rows, self.dim), place, self._device, NORM_TOLERANCE
+        )
 
-    def take(self, user: int, round: int, message: Tensor, shape: tuple[int, ...], what: str, numbers: Numbers) -> Tensor:
-        """Take a message of another kind than representations, such as predictions for the public set, and count it.
+    def take(
+        self,
+        user: int,
+        round: int,
+        message: Tensor,
+        shape: tuple[int, ...],
+        what: str,
+        numbers: Numbers,
+    ) -> Tensor:
+        """Take a message of another kind than representations, such as predictions for the public
+        set, and count it.
 
         Args:
             round: from 0; a user sends one message of a name in it.
@@ -183,12 +257,14 @@ class Server:
             A copy, which nobody else holds.
 
         Raises:
-            RefusedMessage: from nobody it knows, for a round that is over, a second time, no dense tensor of such numbers on the server's
-                device, of another shape, or not finite.
+            RefusedMessage: from nobody it knows, for a round that is over, a second time, no dense
+                tensor of such numbers on the server's device, of another shape, or not finite.
         """
         self._admit(user)
         if type(round) is not int or round < self._round:
-            raise RefusedMessage(f"user {user} sent {what} for another round than the present one, {self._round + 1}")
+            raise RefusedMessage(
+                f"user {user} sent {what} for another round than the present one, {self._round + 1}"
+            )
         if round > self._round:
             self._round, self._taken = round, set()
         if (user, what) in self._taken:
@@ -198,7 +274,10 @@ class Server:
             raise NotFinite(f"user {user} sent {what} that are not finite (round {round + 1})")
         low, high = map(float, copy.aminmax())
         if low < numbers.low or high > numbers.high:
-            raise RefusedMessage(f"user {user} sent {what} from {low:g} to {high:g} (round {round + 1}); {numbers} are expected")
+            raise RefusedMessage(
+                f"user {user} sent {what} from {low:g} to {high:g} (round {round + 1}); {numbers}"
+                " are expected"
+            )
         self._taken.add((user, what))
         self.uplink[round, user] += copy.nbytes
         return copy
@@ -213,10 +292,15 @@ class Server:
         self.measures.append({"round": round, "user": user, "measure": measure, "value": value})
 
     def current(self, user: int) -> Tensor:
-        """Return what ``user`` sent for the open batch; raises RefusedMessage if it sent nothing yet, or is unknown."""
+        """Return what ``user`` sent for the open batch; raises RefusedMessage if it sent nothing
+        yet, or is unknown.
+        """
         self._admit(user)
         if user not in self._received:
-            raise RefusedMessage(f"user {user} sent no representations for {self._batch or 'any batch: none is open'}")
+            raise RefusedMessage(
+                f"user {user} sent no representations for"
+                f" {self._batch or 'any batch: none is open'}"
+            )
         return self._received[user]
 
     def reference(self, user: int, rows: Tensor) -> Tensor:

@@ -33,15 +33,19 @@ from fedmuscle_lib.runs import settings as any_run
 from fedmuscle_lib.runs.settings import BY, RunSettings, check_options, setting
 from fedmuscle_lib.tasks import TASKS, ImageClassification, TextClassification
 
-Lie = Literal["passive", "constant", "shuffled", "random", "negated", "knowing"]  # what `hostile` users send
+Lie = Literal[
+    "passive", "constant", "shuffled", "random", "negated", "knowing"
+]  # what `hostile` users send
 Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
 
 T = TypeVar("T")
 # One value for all users, or values by task and a "default".
 ByTask = Annotated[
-    Annotated[T, Tag("one")] | Annotated[dict[str, T], Tag(BY)], Discriminator(lambda value: BY if isinstance(value, dict) else "one")
+    Annotated[T, Tag("one")] | Annotated[dict[str, T], Tag(BY)],
+    Discriminator(lambda value: BY if isinstance(value, dict) else "one"),
 ]
-# The settings that are a ByTask. They are what a recipe of local training consists of, and what `tune` chooses.
+# The settings that are a ByTask. They are what a recipe of local training consists of, and what
+# `tune` chooses.
 BY_TASK = ("head_layers", "head_hidden", "lora_layers", "lora_blocks", "lr", "epochs")
 
 
@@ -49,28 +53,33 @@ class OwnData(BaseModel):
     """A user's own folder.
 
     Attributes:
-        folder: of its train/, val/ and test/, and images/ where its files name images; a relative one starts from ``data_dir``.
+        folder: of its train/, val/ and test/, and images/ where its files name images; a relative
+            one starts from ``data_dir``.
         classes: how many, for a task that its files do not tell it: image or text classification.
         client: number of its files, ``client_<client>``; None for the setup's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    folder: Annotated[str, AfterValidator(lambda text: str(user_path(text)) if text.startswith("~") else text)] = Field(min_length=1)
+    folder: Annotated[
+        str, AfterValidator(lambda text: str(user_path(text)) if text.startswith("~") else text)
+    ] = Field(min_length=1)
     classes: int | None = Field(None, ge=2, le=100_000)
     client: int | None = Field(None, ge=0)
 
 
 # Fields of a group of `run --help`.
 federation, training, loss, model, place, machine = (
-    partial(setting, group) for group in ("Federation", "Training", "Loss", "Model", "Data", "Machine")
+    partial(setting, group)
+    for group in ("Federation", "Training", "Loss", "Model", "Data", "Machine")
 )
 
 
 class Settings(RunSettings):
     """Frozen and strict: an unknown or mistyped field is an error that names it.
 
-    Fields that are not given take the protocol's value, then the profile's, then the default here, which is the paper's where it states
-    one. The fields of BY_TASK take one value, or values by task, such as {"default": 1e-3, "MLC": 3e-3}.
+    Fields that are not given take the protocol's value, then the profile's, then the default here,
+    which is the paper's where it states one. The fields of BY_TASK take one value, or values by
+    task, such as {"default": 1e-3, "MLC": 3e-3}.
     """
 
     system = "fedmuscle"
@@ -80,36 +89,50 @@ class Settings(RunSettings):
 
     algorithm: str = federation(
         "fedmuscle",
-        'What the users do together. Section 6.1: "our proposed algorithm, FedMuscle". `python -m fedmuscle_lib algorithms` describes '
+        'What the users do together. Section 6.1: "our proposed algorithm, FedMuscle". `python -m'
+        " fedmuscle_lib algorithms` describes "
         f"all: {', '.join(algorithms.names())}.",
         aside=True,
         flag="aggregation_method",
     )
     setup: str = federation(
-        "setup1", f'Who the users are: {", ".join(SETUPS)}. Appendix H: "In Setup1, we consider six users and assign their tasks and FMs".'
+        "setup1",
+        f'Who the users are: {", ".join(SETUPS)}. Appendix H: "In Setup1, we consider six users and'
+        ' assign their tasks and FMs".',
     )
     public: str = federation(
         "voc",
-        'Section 6.1: "entirely drawn from one of the following datasets: CIFAR-100, COCO, or Pascal VOC"; Setup2: Flickr30K. '
+        'Section 6.1: "entirely drawn from one of the following datasets: CIFAR-100, COCO, or'
+        ' Pascal VOC"; Setup2: Flickr30K. '
         f"One of {', '.join(PUBLIC_SETS)}.",
         aside=True,
         flag="public_dataset_name",
     )
-    profile: str = federation("mini", f"Which numbers, data and checkpoints: {', '.join(PROFILES)}. The project's own.", aside=True)
-    protocol: Literal["fixed", "paper", "tuned"] = federation(
-        "fixed",
-        "Which recipe of local training: the profile's, one for all users; the paper's, where the profile has another one; or what `tune` "
-        "chose by task on the validation split. Settings that are given override all three. The project's own.",
+    profile: str = federation(
+        "mini",
+        f"Which numbers, data and checkpoints: {', '.join(PROFILES)}. The project's own.",
         aside=True,
     )
-    seed: int = federation(0, "Draws the local training sets, initial weights, orders and peers.", ge=0, aside=True)
+    protocol: Literal["fixed", "paper", "tuned"] = federation(
+        "fixed",
+        "Which recipe of local training: the profile's, one for all users; the paper's, where the"
+        " profile has another one; or what `tune` chose by task on the validation split. Settings"
+        " that are given override all three. The project's own.",
+        aside=True,
+    )
+    seed: int = federation(
+        0, "Draws the local training sets, initial weights, orders and peers.", ge=0, aside=True
+    )
 
-    rounds: int = training(150, 'R. Section 6.1: "set to 1, 150, and 1" (E, R, T).', ge=1, flag="num_epochs")
+    rounds: int = training(
+        150, 'R. Section 6.1: "set to 1, 150, and 1" (E, R, T).', ge=1, flag="num_epochs"
+    )
     local_epochs: int = training(1, 'E. Section 6.1: "set to 1, 150, and 1" (E, R, T).', ge=0)
     epochs: ByTask[NonNegativeInt | None] = training(
         None,
-        "Local epochs of the whole run, spread over its rounds as evenly as whole epochs can be; `local_epochs` is then not read. A "
-        "number, or numbers by task. The paper's E is the same in every round.",
+        "Local epochs of the whole run, spread over its rounds as evenly as whole epochs can be;"
+        " `local_epochs` is then not read. A number, or numbers by task. The paper's E is the same"
+        " in every round.",
         neutral=None,
         paper="150",
     )
@@ -117,55 +140,72 @@ class Settings(RunSettings):
     batch_size: int = training(32, 'B. Section 6.1: "We set the batch size B to 32".', ge=2)
     public_batch_size: int | None = training(
         None,
-        'Samples in a batch of public data; B by default. Algorithm 1 has one "batch size B", and Figure 5 varies it.',
+        'Samples in a batch of public data; B by default. Algorithm 1 has one "batch size B", and'
+        " Figure 5 varies it.",
         ge=2,
         neutral=None,
-        open="open: whether local batches have B samples too; our default: both have. Table 5's costs come out with 20",
+        open=(
+            "open: whether local batches have B samples too; our default: both have. Table 5's"
+            " costs come out with 20"
+        ),
     )
-    others: int = federation(3, 'M, without the anchor. Section 6.1: "the value of M in Algorithm 1 to 3".', ge=1)
+    others: int = federation(
+        3, 'M, without the anchor. Section 6.1: "the value of M in Algorithm 1 to 3".', ge=1
+    )
     robust: int = federation(
         0,
-        "1: nobody is aligned with a user whose representations are constant, unrelated to the others' or turned away from them, as the "
-        "server measures it without labels. The paper's users are all honest.",
+        "1: nobody is aligned with a user whose representations are constant, unrelated to the"
+        " others' or turned away from them, as the server measures it without labels. The paper's"
+        " users are all honest.",
         ge=0,
         le=1,
         neutral=0,
     )
     hostile: dict[int, Lie] = federation(
         {},
-        'Users who are never aligned and send false representations in every round, by number, such as {"3": "shuffled"}: '
-        '"constant", "shuffled", "random", "negated" or "knowing"; "passive" ones send their own. The paper\'s users are all honest.',
+        "Users who are never aligned and send false representations in every round, by number, such"
+        ' as {"3": "shuffled"}: "constant", "shuffled", "random", "negated" or "knowing"; "passive"'
+        " ones send their own. The paper's users are all honest.",
         neutral={},
     )
-    public_size: int = training(5000, 'Section 6.1: "The size of the shared public dataset is set to 5000".', ge=2)
+    public_size: int = training(
+        5000, 'Section 6.1: "The size of the shared public dataset is set to 5000".', ge=2
+    )
 
     train_samples: dict[str, StrictInt] = training(
         {},
-        'Appendix G: "Each user performing the IC10 task has 50 training samples", IC100 100, MLC 200, SS 1000, TC 100; other sizes by '
-        'task, such as {"SS": 300}.',
+        'Appendix G: "Each user performing the IC10 task has 50 training samples", IC100 100, MLC'
+        ' 200, SS 1000, TC 100; other sizes by task, such as {"SS": 300}.',
     )
     local_draw: Literal["seed", "fixed"] = training(
         "seed",
-        "Whether each seed draws D^n from the user's file, evenly over classes where a sample has one, or D^n is the file's first samples "
-        'whatever the seed. Appendix G: "uniformly divided across users with the same task"; the original README "expects pre-partitioned '
-        'client data".',
+        "Whether each seed draws D^n from the user's file, evenly over classes where a sample has"
+        " one, or D^n is the file's first samples whatever the seed. Appendix G: \"uniformly"
+        ' divided across users with the same task"; the original README "expects pre-partitioned'
+        ' client data".',
         neutral="seed",
-        open="open: the original README expects fixed files; our default: each seed draws from the user's, evenly over classes",
+        open=(
+            "open: the original README expects fixed files; our default: each seed draws from the"
+            " user's, evenly over classes"
+        ),
     )
     alpha: float = training(
         0.1,
-        "Of the Dirichlet distribution that divides each class of a pool between the users of its task, anew for each seed, in "
-        'setup_noniid. Test samples are divided alike. Section 6.2: "divided across them using a Dirichlet distribution with alpha = 0.1".',
+        "Of the Dirichlet distribution that divides each class of a pool between the users of its"
+        " task, anew for each seed, in setup_noniid. Test samples are divided alike. Section 6.2:"
+        ' "divided across them using a Dirichlet distribution with alpha = 0.1".',
         gt=0,
         le=1e6,
         neutral=0.1,
     )
     imbalance: float = training(
         1.0,
-        "Smallest class over largest in D^n of users with one label a sample (IC10, IC100, TC): class k of C keeps "
-        "n_max imbalance^(k/(C-1)) of its samples (Cao et al. 2019), at least one. The seed draws each user's order of classes, so that "
-        "what is rare for one may be frequent for its peers. Nothing replaces the others: D^n shrinks, `train_samples` is its size before. "
-        "Other users, test sets and the public set stay as they are. The paper has no long tails: 1.",
+        "Smallest class over largest in D^n of users with one label a sample (IC10, IC100, TC):"
+        " class k of C keeps n_max imbalance^(k/(C-1)) of its samples (Cao et al. 2019), at least"
+        " one. The seed draws each user's order of classes, so that what is rare for one may be"
+        " frequent for its peers. Nothing replaces the others: D^n shrinks, `train_samples` is its"
+        " size before. Other users, test sets and the public set stay as they are. The paper has no"
+        " long tails: 1.",
         gt=0,
         le=1,
         neutral=1.0,
@@ -173,21 +213,26 @@ class Settings(RunSettings):
 
     augmentation: Literal["none", "weak"] = training(
         "none",
-        "Of local images in local training: none, or a flip and a crop. Users who segment or read texts have none.",
+        "Of local images in local training: none, or a flip and a crop. Users who segment or read"
+        " texts have none.",
         neutral="none",
         open="open; our default: none",
     )
     order: Literal["local_first", "alignment_first"] = training(
         "local_first",
-        'Which phase comes first in a round of FedMuscle and its variants. Section 5: "The users then perform T CL epochs", after E local '
-        "epochs. With R = 1 this would mean Delta = 0 before the alignment, and heads that no longer fit their backbones after it.",
+        'Which phase comes first in a round of FedMuscle and its variants. Section 5: "The users'
+        ' then perform T CL epochs", after E local epochs. With R = 1 this would mean Delta = 0'
+        " before the alignment, and heads that no longer fit their backbones after it.",
         neutral="local_first",
-        open="open: Algorithm 1 aligns last, as does our default; Table 8's Δ at R = 1, +5.7 to +12.8, speaks against it",
+        open=(
+            "open: Algorithm 1 aligns last, as does our default; Table 8's Δ at R = 1, +5.7 to"
+            " +12.8, speaks against it"
+        ),
     )
     refit: int = training(
         0,
-        "1: before each evaluation, every user (also in local training) trains a copy of its model for one more local phase; the copy is "
-        "evaluated and discarded.",
+        "1: before each evaluation, every user (also in local training) trains a copy of its model"
+        " for one more local phase; the copy is evaluated and discarded.",
         ge=0,
         le=1,
         neutral=0,
@@ -196,76 +241,109 @@ class Settings(RunSettings):
 
     tau: Temperature = loss(
         0.2,
-        "tau^(M+1) of equation (3), between the anchor and the others; a number, a matrix over users, or numbers by pairs of tasks or "
-        'users, such as {"default": 0.2, "SS-TC": 100}. Section 6.1: "set to 0.2 and 0.15".',
+        "tau^(M+1) of equation (3), between the anchor and the others; a number, a matrix over"
+        ' users, or numbers by pairs of tasks or users, such as {"default": 0.2, "SS-TC": 100}.'
+        ' Section 6.1: "set to 0.2 and 0.15".',
     )
-    tau_prime: Temperature = loss(0.15, 'tau^(M), which with tau gives gamma of equation (3). Section 6.1: "set to 0.2 and 0.15".')
+    tau_prime: Temperature = loss(
+        0.15,
+        'tau^(M), which with tau gives gamma of equation (3). Section 6.1: "set to 0.2 and 0.15".',
+    )
     options: dict[str, Any] = federation(
         {},
-        'Hyper-parameters of single algorithms, by "algorithm.option", such as {"simclr.tau": 0.5}; the others ignore them. Not stated in '
-        "the paper; each says where its value is from.",
+        'Hyper-parameters of single algorithms, by "algorithm.option", such as {"simclr.tau": 0.5};'
+        " the others ignore them. Not stated in the paper; each says where its value is from.",
         paper="not stated",
     )
 
     proj_dim: int = model(256, 'd. Section 6.1: "We set d ... to 256".', ge=2)
     rank: int = model(16, 'Section 6.1: "low-rank adaptation (LoRA) ... with a rank of 16".', ge=1)
     lora_alpha: int = model(
-        16, "LoRA's updates are scaled by alpha / rank.", ge=1, open="open; our default: the default rank, so that nothing is rescaled"
+        16,
+        "LoRA's updates are scaled by alpha / rank.",
+        ge=1,
+        open="open; our default: the default rank, so that nothing is rescaled",
     )
     lora_dropout: float = model(
-        0.0, "Probability with which training drops an input of a LoRA matrix A.", ge=0, lt=1, neutral=0.0, open="open; our default: none"
+        0.0,
+        "Probability with which training drops an input of a LoRA matrix A.",
+        ge=0,
+        lt=1,
+        neutral=0.0,
+        open="open; our default: none",
     )
     lora_layers: ByTask[Literal["attention", "linear"]] = model(
         "attention",
-        "Which layers of a block LoRA adapts: queries and values, or every linear layer, which in a convolutional network are the 1 x 1 "
-        "convolutions; a name, or names by task.",
+        "Which layers of a block LoRA adapts: queries and values, or every linear layer, which in a"
+        " convolutional network are the 1 x 1 convolutions; a name, or names by task.",
         open="open; our default: queries and values, as in Hu et al. (2022)",
     )
     lora_blocks: ByTask[Literal["all", "last", "none"]] = model(
         "all",
-        "Which blocks LoRA adapts: all, the last third of a transformer or the last two stages and the top convolution of a convolutional "
-        "network, or none; a name, or names by task. What stands before the first of them is computed once.",
+        "Which blocks LoRA adapts: all, the last third of a transformer or the last two stages and"
+        " the top convolution of a convolutional network, or none; a name, or names by task. What"
+        " stands before the first of them is computed once.",
         open="open; our default: all",
     )
     image_size: int = model(
         96,
-        "Side in pixels of what users of convolutional networks classify; a ViT's is its checkpoint's. The paper has no such users.",
+        "Side in pixels of what users of convolutional networks classify; a ViT's is its"
+        " checkpoint's. The paper has no such users.",
         ge=32,
         neutral=96,
         paper="no such users",
     )
     mask_size: int = model(
-        512, "Side in pixels of what SS users segment.", ge=32, open="open; our default: what the paper's SegFormers were fine-tuned at"
+        512,
+        "Side in pixels of what SS users segment.",
+        ge=32,
+        open="open; our default: what the paper's SegFormers were fine-tuned at",
     )
-    text_length: int = model(128, "Tokens after which a text is cut.", ge=4, open="open; our default: more than captions have")
+    text_length: int = model(
+        128,
+        "Tokens after which a text is cut.",
+        ge=4,
+        open="open; our default: more than captions have",
+    )
     head_on: Literal["features", "normalised", "representation"] = model(
         "features",
-        "What the prediction head reads: the backbone's pooled features, the projection then serving the alignment alone (the README's "
-        "`projection=True`), these features with mean 0 and variance 1 over each sample's dimensions, or the projected representation.",
-        open='open: what the prediction head reads beside the "projection head" of Section 3, footnote 1; our default: the features',
+        "What the prediction head reads: the backbone's pooled features, the projection then"
+        " serving the alignment alone (the README's `projection=True`), these features with mean 0"
+        " and variance 1 over each sample's dimensions, or the projected representation.",
+        open=(
+            'open: what the prediction head reads beside the "projection head" of Section 3,'
+            " footnote 1; our default: the features"
+        ),
     )
     projection: Literal["trained", "frozen"] = model(
         "trained",
-        'Whether the projection to d is trained or stays as it was drawn. Section 3, footnote 1, has a "projection head".',
+        "Whether the projection to d is trained or stays as it was drawn. Section 3, footnote 1,"
+        ' has a "projection head".',
         neutral="trained",
         open="open; our default: trained",
     )
     pooling: Literal["mean", "cls"] = model(
         "mean",
-        "Whether features are the mean over patches, positions or a text's tokens, or the CLS token, which ViTs and BERTs have and other "
-        "users' models have not. The README's `model_A(batch, projection=True)` does not show it.",
+        "Whether features are the mean over patches, positions or a text's tokens, or the CLS"
+        " token, which ViTs and BERTs have and other users' models have not. The README's"
+        " `model_A(batch, projection=True)` does not show it.",
         neutral="mean",
         open="open; our default: the mean over patches, positions or tokens",
     )
     pooled_stages: Literal["last", "all"] = model(
         "last",
-        "Which of the four stages that the decoder reads an SS user's features are the mean of; figures/mini/development.md has both.",
-        open="open; our default: the last. Appendix R names the choice of a representation model as a limitation",
+        "Which of the four stages that the decoder reads an SS user's features are the mean of;"
+        " figures/mini/development.md has both.",
+        open=(
+            "open; our default: the last. Appendix R names the choice of a representation model as"
+            " a limitation"
+        ),
     )
     head_layers: ByTask[Annotated[int, Field(ge=1, le=2)]] = model(
         2,
-        "Layers of a head that the paper gives two, a number or numbers by task; decoders and TC's linear layer stay. "
-        'Appendix H: "two linear layers with a rectified linear unit (ReLU) in between".',
+        "Layers of a head that the paper gives two, a number or numbers by task; decoders and TC's"
+        ' linear layer stay. Appendix H: "two linear layers with a rectified linear unit (ReLU) in'
+        ' between".',
         neutral=2,
     )
     head_hidden: ByTask[Annotated[int, Field(ge=1)]] = model(
@@ -276,54 +354,85 @@ class Settings(RunSettings):
     )
 
     lr: ByTask[PositiveFloat] = training(
-        1e-3, 'A number, or numbers by task. Section 6.1: "the AdamW optimizer ... with a learning rate of 1e-3".'
+        1e-3,
+        'A number, or numbers by task. Section 6.1: "the AdamW optimizer ... with a learning rate'
+        ' of 1e-3".',
     )
-    weight_decay: float = training(0.01, "Of AdamW.", ge=0, open="open; our default: that of PyTorch's AdamW")
+    weight_decay: float = training(
+        0.01, "Of AdamW.", ge=0, open="open; our default: that of PyTorch's AdamW"
+    )
     optimisers: Literal["separate", "shared", "each_round"] = training(
         "separate",
-        "Whether local training and alignment have an AdamW each, since the gradients differ in scale, one with common moments, or each a "
-        "new one in every round. "
-        'Section 6.1: "trained using the AdamW optimizer".',
+        "Whether local training and alignment have an AdamW each, since the gradients differ in"
+        ' scale, one with common moments, or each a new one in every round. Section 6.1: "trained'
+        ' using the AdamW optimizer".',
         neutral="separate",
-        open='open: "the AdamW optimizer" is one or two, kept or not; our default: one for local steps, one for the alignment, kept',
+        open=(
+            'open: "the AdamW optimizer" is one or two, kept or not; our default: one for local'
+            " steps, one for the alignment, kept"
+        ),
     )
 
     reply: Literal["gradient", "factored", "dense"] = federation(
         "gradient",
-        "How the server's answer travels; the update is the same. Section 5: \"receives the aggregated matrix ... and the weighting "
-        'coefficient vector", which is `dense`.',
+        "How the server's answer travels; the update is the same. Section 5: \"receives the"
+        ' aggregated matrix ... and the weighting coefficient vector", which is `dense`.',
         aside=True,
     )
     evaluate_on: Literal["test", "validation"] = training(
-        "test", 'Section 6.1: "accuracy on the test samples is used as the performance metric". Design choices look at `validation` alone.'
+        "test",
+        'Section 6.1: "accuracy on the test samples is used as the performance metric". Design'
+        " choices look at `validation` alone.",
     )
     evaluate_every: int = training(
-        1, "Rounds between evaluations; the first and last round are always evaluated. The project's own.", ge=1, aside=True
+        1,
+        "Rounds between evaluations; the first and last round are always evaluated. The project's"
+        " own.",
+        ge=1,
+        aside=True,
     )
 
-    users: tuple[int, ...] | None = federation(None, "Numbers of the users that take part; all by default. The project's own.")
+    users: tuple[int, ...] | None = federation(
+        None, "Numbers of the users that take part; all by default. The project's own."
+    )
     data_dir: Path = place(ROOT / "data", "Folder of the data; the README's data_dir.", aside=True)
     own: dict[int, OwnData] = place(
         {},
-        'Users with data of their own, by number, such as {"9": {"folder": "/my/intents", "classes": 150}}. The paper\'s users have its '
-        "data sets.",
+        'Users with data of their own, by number, such as {"9": {"folder": "/my/intents",'
+        ' "classes": 150}}. The paper\'s users have its data sets.',
         neutral={},
     )
-    models_path: Path = place(ROOT / "models", "Folder of the checkpoints, by name; the README's models_path.", aside=True)
+    models_path: Path = place(
+        ROOT / "models", "Folder of the checkpoints, by name; the README's models_path.", aside=True
+    )
     backbones: dict[str, str] = model(
         {},
         "The paper's model name -> checkpoint below models_path. Section 6.1, footnote 2: "
         '"Pre-trained FMs are downloaded from Hugging Face".',
-        open="open: which ViT-Base; `paper` uses the one with 32 px patches, whose cost matches Table 1's 29 TFLOP (16 px: 37)",
+        open=(
+            "open: which ViT-Base; `paper` uses the one with 32 px patches, whose cost matches"
+            " Table 1's 29 TFLOP (16 px: 37)"
+        ),
     )
     precision: Literal["float32", "bfloat16"] = machine(
-        "float32", "Of the backbones' matrix products, by autocast; losses stay in float32.", open="open; our default: that of PyTorch"
+        "float32",
+        "Of the backbones' matrix products, by autocast; losses stay in float32.",
+        open="open; our default: that of PyTorch",
     )
     threads: int = machine(
-        2, "Torch threads of a run; small models are fastest, and repeatable, on one. The project's own.", ge=1, le=1024, aside=True
+        2,
+        "Torch threads of a run; small models are fastest, and repeatable, on one. The project's"
+        " own.",
+        ge=1,
+        le=1024,
+        aside=True,
     )
-    root_train_image_folder: Path | None = place(None, "MLC training images, if not below data_dir; a flag of the README's.", aside=True)
-    root_val_image_folder: Path | None = place(None, "MLC evaluation images, if not below data_dir; a flag of the README's.", aside=True)
+    root_train_image_folder: Path | None = place(
+        None, "MLC training images, if not below data_dir; a flag of the README's.", aside=True
+    )
+    root_val_image_folder: Path | None = place(
+        None, "MLC evaluation images, if not below data_dir; a flag of the README's.", aside=True
+    )
     device: str = machine(
         "cpu",
         "A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU. "
@@ -333,13 +442,25 @@ class Settings(RunSettings):
 
     @classmethod
     def numbers(cls, profile: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of the profile for the setup and of the protocol, without what is not read beside what is given."""
-        setup, protocol = (str(given.get(name, cls.model_fields[name].default)) for name in ("setup", "protocol"))
-        numbers = numbers_of(profile, setup, protocol) | (cls._tuned(profile) if protocol == "tuned" else {})
+        """The values of the profile for the setup and of the protocol, without what is not read
+        beside what is given.
+        """
+        setup, protocol = (
+            str(given.get(name, cls.model_fields[name].default)) for name in ("setup", "protocol")
+        )
+        numbers = numbers_of(profile, setup, protocol) | (
+            cls._tuned(profile) if protocol == "tuned" else {}
+        )
         if "local_epochs" in given:  # which would not be read beside others' total
             numbers.pop("epochs", None)
-        tasks = {user.task for user in SETUPS.get(setup, ())}  # the profile's sizes are for whichever setup has the task
-        return numbers | {"train_samples": {task: n for task, n in numbers.get("train_samples", {}).items() if task in tasks}}
+        tasks = {
+            user.task for user in SETUPS.get(setup, ())
+        }  # the profile's sizes are for whichever setup has the task
+        return numbers | {
+            "train_samples": {
+                task: n for task, n in numbers.get("train_samples", {}).items() if task in tasks
+            }
+        }
 
     @field_validator("own", mode="before")
     @classmethod
@@ -353,15 +474,20 @@ class Settings(RunSettings):
         """Return what `tune` chose by task, as settings; other tasks have the profile's values.
 
         Raises:
-            ValueError: it has chosen nothing for this profile, or a recipe lacks a setting, has another one, or one of no value.
+            ValueError: it has chosen nothing for this profile, or a recipe lacks a setting, has
+                another one, or one of no value.
         """
         recipes = tuned_recipes(profile)
         for task, recipe in recipes.items():
             if wrong := sorted(recipe.keys() ^ set(BY_TASK)):
-                raise ValueError(f"{tuned_file(profile)}: the recipe of {task} {'has' if wrong[0] in recipe else 'lacks'} {wrong[0]!r}")
+                raise ValueError(
+                    f"{tuned_file(profile)}: the recipe of {task}"
+                    f" {'has' if wrong[0] in recipe else 'lacks'} {wrong[0]!r}"
+                )
         if not recipes:
             raise ValueError(
-                f"protocol: the profile {profile!r} has no tuned recipes; `python -m fedmuscle_lib tune --profile {profile}` makes them"
+                f"protocol: the profile {profile!r} has no tuned recipes; `python -m fedmuscle_lib"
+                f" tune --profile {profile}` makes them"
             )
         found = {}
         for name in BY_TASK:
@@ -383,26 +509,44 @@ class Settings(RunSettings):
         if not self.members:
             raise ValueError(f"users: at least one of {numbers} takes part")
         if unserved := [user for user in self.members if not algorithm.serves(user.task)]:
-            raise ValueError(f"users: {self.algorithm} does not serve user {unserved[0].number}, who has {unserved[0].task}")
+            raise ValueError(
+                f"users: {self.algorithm} does not serve user {unserved[0].number}, who has"
+                f" {unserved[0].task}"
+            )
         models = {user.model for users in SETUPS.values() for user in users}
         if misspelt := self.backbones.keys() - models:
-            raise ValueError(f"backbones: no user of any setup has {min(misspelt)!r}{meant(min(misspelt), models)}")
+            raise ValueError(
+                "backbones: no user of any setup has"
+                f" {min(misspelt)!r}{meant(min(misspelt), models)}"
+            )
         if lacking := {user.model for user in self.members} - self.backbones.keys():
-            having = [profile for profile, numbers in PROFILES.items() if min(lacking) in numbers["backbones"]]
+            having = [
+                profile
+                for profile, numbers in PROFILES.items()
+                if min(lacking) in numbers["backbones"]
+            ]
             raise ValueError(
                 f"backbones: no checkpoint is named for {min(lacking)}, which {self.setup} has"
                 + (f"; the profile {' or '.join(having)} names one" if having else "")
             )
         if "others" not in algorithm.ignores and self.others > len(self.members) - 1:
-            raise ValueError(f"others: M = {self.others}, but a user has only {len(self.members) - 1} other users in {self.setup}")
+            raise ValueError(
+                f"others: M = {self.others}, but a user has only {len(self.members) - 1} other"
+                f" users in {self.setup}"
+            )
         if "public_size" not in algorithm.ignores and self.public_batch > self.public_size:
             name = "public_batch_size" if self.public_batch_size else "batch_size"
-            raise ValueError(f"{name}: B = {self.public_batch} is larger than the public set of {self.public_size}")
+            raise ValueError(
+                f"{name}: B = {self.public_batch} is larger than the public set of"
+                f" {self.public_size}"
+            )
         self._check_train_samples()
         self._check_own()
         self._check_hostile()
         self._check_tasks()
-        check_options(self.options, {name: algorithms.get(name).Options for name in algorithms.names()})
+        check_options(
+            self.options, {name: algorithms.get(name).Options for name in algorithms.names()}
+        )
         self._check_temperatures(ordered="tau_prime" not in algorithm.ignores and self.others > 1)
         return self
 
@@ -417,14 +561,24 @@ class Settings(RunSettings):
         users = {user.number: user for user in self.members}
         for number, data in self.own.items():
             if number not in users:
-                raise ValueError(f"own: no user {number} takes part; those who do: {', '.join(map(str, users))}")
-            if data.classes is not None and not isinstance(TASKS[users[number].task], ImageClassification | TextClassification):
-                raise ValueError(f"own: classes are not for user {number}: the files of {users[number].task} list them, or it has none")
+                raise ValueError(
+                    f"own: no user {number} takes part; those who do: {', '.join(map(str, users))}"
+                )
+            if data.classes is not None and not isinstance(
+                TASKS[users[number].task], ImageClassification | TextClassification
+            ):
+                raise ValueError(
+                    f"own: classes are not for user {number}: the files of {users[number].task}"
+                    " list them, or it has none"
+                )
 
     def _check_hostile(self) -> None:
         numbers = {user.number for user in self.members}
         if absent := self.hostile.keys() - numbers:
-            raise ValueError(f"hostile: no user {min(absent)} takes part; those who do: {', '.join(map(str, sorted(numbers)))}")
+            raise ValueError(
+                f"hostile: no user {min(absent)} takes part; those who do:"
+                f" {', '.join(map(str, sorted(numbers)))}"
+            )
         if self.hostile.keys() == numbers:
             raise ValueError("hostile: at least one user is honest")
 
@@ -439,27 +593,46 @@ class Settings(RunSettings):
                 check_known(f"{name}: no task", task, TASKS)
         for user in self.members:
             if self.projection == "frozen" and self.of(user, "lora_blocks") == "none":
-                raise ValueError(f"projection: frozen and without LoRA, user {user.number} has nothing that an alignment could train")
+                raise ValueError(
+                    f"projection: frozen and without LoRA, user {user.number} has nothing that an"
+                    " alignment could train"
+                )
             if TASKS[user.task].head == "language model" and self.of(user, "lora_blocks") == "none":
                 raise ValueError(
-                    f"lora_blocks: without LoRA user {user.number} has nothing to train, since a language model's head is frozen"
+                    f"lora_blocks: without LoRA user {user.number} has nothing to train, since a"
+                    " language model's head is frozen"
                 )
 
     def _check_temperatures(self, ordered: bool) -> None:
-        known = {user.task for user in SETUPS[self.setup]} | {str(user.number) for user in SETUPS[self.setup]}
+        known = {user.task for user in SETUPS[self.setup]} | {
+            str(user.number) for user in SETUPS[self.setup]
+        }
         numbers, tables = [user.number for user in self.members], []
         for name in ("tau", "tau_prime"):
             value = getattr(self, name)
             if isinstance(value, dict):
-                told = f"neither two tasks, such as 'SS-TC', nor two users, such as '7-9', of {self.setup}"
-                check_pairs(name, value, lambda one, other: {one, other} <= known and one.isdigit() == other.isdigit(), told)
-                value = [[self.temperature(name, first, second) for second in numbers] for first in numbers]
+                told = (
+                    "neither two tasks, such as 'SS-TC', nor two users, such as '7-9', of"
+                    f" {self.setup}"
+                )
+                check_pairs(
+                    name,
+                    value,
+                    lambda one, other: {one, other} <= known and one.isdigit() == other.isdigit(),
+                    told,
+                )
+                value = [
+                    [self.temperature(name, first, second) for second in numbers]
+                    for first in numbers
+                ]
             tables.append(value)
         tau, tau_prime = tables
         check_temperatures(tau, tau_prime, [f"user {number}" for number in numbers], ordered)
 
     def temperature(self, name: str, first: int, second: int) -> float:
-        """``tau`` or ``tau_prime`` between two users, by number: pairs of users go before pairs of tasks, and these before the default."""
+        """``tau`` or ``tau_prime`` between two users, by number: pairs of users go before pairs of
+        tasks, and these before the default.
+        """
         value = getattr(self, name)
         if isinstance(value, float):
             return value
@@ -467,7 +640,12 @@ class Settings(RunSettings):
             numbers = [user.number for user in self.members]
             return value[numbers.index(first)][numbers.index(second)]
         task = {user.number: user.task for user in self.members}
-        pairs = [(first, second), (second, first), (task[first], task[second]), (task[second], task[first])]
+        pairs = [
+            (first, second),
+            (second, first),
+            (task[first], task[second]),
+            (task[second], task[first]),
+        ]
         return next((value[f"{a}-{b}"] for a, b in pairs if f"{a}-{b}" in value), value["default"])
 
     def of(self, user: User, name: str) -> Any:
@@ -476,12 +654,16 @@ class Settings(RunSettings):
         return value.get(user.task, value["default"]) if isinstance(value, dict) else value
 
     def epochs_after(self, rounds: int, user: User) -> int:
-        """Local epochs that ``user`` has behind it after so many rounds: floor(r E / R), or r times ``local_epochs`` where no E is set."""
+        """Local epochs that ``user`` has behind it after so many rounds: floor(r E / R), or r times
+        ``local_epochs`` where no E is set.
+        """
         total = self.of(user, "epochs")
         return rounds * self.local_epochs if total is None else rounds * total // self.rounds
 
     def evaluates(self, round: int) -> bool:
-        """Whether users are evaluated in a round, from 0: in the first, the last, and as often as ``evaluate_every`` says."""
+        """Whether users are evaluated in a round, from 0: in the first, the last, and as often as
+        ``evaluate_every`` says.
+        """
         return (round + 1) % self.evaluate_every == 0 or round in (0, self.rounds - 1)
 
     def epochs_in(self, round: int, user: User) -> int:
@@ -489,14 +671,20 @@ class Settings(RunSettings):
         return self.epochs_after(round + 1, user) - self.epochs_after(round, user)
 
     def as_seen(self) -> dict[str, Any]:
-        """The settings of BY_TASK as the members have them: one value where they agree, else a value for each of their tasks.
+        """The settings of BY_TASK as the members have them: one value where they agree, else a
+        value for each of their tasks.
 
-        Epochs that come to the same number in every round of every member are ``local_epochs``, and no total; where they don't, there
-        are no ``local_epochs``.
+        Epochs that come to the same number in every round of every member are ``local_epochs``, and
+        no total; where they don't, there are no ``local_epochs``.
         """
-        found = {name: {user.task: self.of(user, name) for user in self.members} for name in BY_TASK}
+        found = {
+            name: {user.task: self.of(user, name) for user in self.members} for name in BY_TASK
+        }
         found["epochs"] = {user.task: self.epochs_after(self.rounds, user) for user in self.members}
-        seen = {name: values if len(set(values.values())) > 1 else next(iter(values.values())) for name, values in found.items()}
+        seen = {
+            name: values if len(set(values.values())) > 1 else next(iter(values.values()))
+            for name, values in found.items()
+        }
         if isinstance(seen["epochs"], dict) or seen["epochs"] % self.rounds:
             return seen | {"local_epochs": None}
         return seen | {"local_epochs": seen["epochs"] // self.rounds, "epochs": None}
@@ -513,8 +701,12 @@ class Settings(RunSettings):
 
     @property
     def members(self) -> tuple[User, ...]:
-        """The users that take part, in the setup's order, with the sizes of their local training sets."""
-        chosen = (user for user in SETUPS[self.setup] if self.users is None or user.number in self.users)
+        """The users that take part, in the setup's order, with the sizes of their local training
+        sets.
+        """
+        chosen = (
+            user for user in SETUPS[self.setup] if self.users is None or user.number in self.users
+        )
         return tuple(self._as_asked(user) for user in chosen)
 
     def _as_asked(self, user: User) -> User:
@@ -527,12 +719,20 @@ class Settings(RunSettings):
 
     @property
     def own_train_samples(self) -> dict[str, int]:
-        """Sizes of local training sets, by task, of the users that take part, where they are not Appendix G's."""
+        """Sizes of local training sets, by task, of the users that take part, where they are not
+        Appendix G's.
+        """
         usual = {user.number: user.train_samples for user in SETUPS[self.setup]}
-        return {user.task: user.train_samples for user in self.members if user.train_samples != usual[user.number]}
+        return {
+            user.task: user.train_samples
+            for user in self.members
+            if user.train_samples != usual[user.number]
+        }
 
 
-def check_pairs(name: str, value: Mapping[str, float], fits: Callable[[str, str], bool], others: str) -> None:
+def check_pairs(
+    name: str, value: Mapping[str, float], fits: Callable[[str, str], bool], others: str
+) -> None:
     """Check temperatures by pair, such as {"default": 0.2, "1-3": 0.5}.
 
     Args:
@@ -553,5 +753,7 @@ def check_pairs(name: str, value: Mapping[str, float], fits: Callable[[str, str]
 
 
 def parse(given: dict[str, Any]) -> Settings:
-    """``Settings(**given)`` with an error that a person can act on; raises as :func:`fedmuscle_lib.runs.settings.parse`."""
+    """``Settings(**given)`` with an error that a person can act on; raises as
+    :func:`fedmuscle_lib.runs.settings.parse`.
+    """
     return any_run.parse(Settings, given)

@@ -1,4 +1,6 @@
-"""The synthetic public set beside the images of the users of Setup1, from which it was made (Appendix J)."""
+"""The synthetic public set beside the images of the users of Setup1, from which it was made
+(Appendix J).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from fedmuscle_lib.fedmuscle.setups import SETUPS, User, task_of
 from fedmuscle_lib.models import load_backbone, untrained
 
 NAME = "synthetic"
-USERS = [(user.number, user.task, user.client) for user in SETUPS["setup1"]]  # image 6 r + k is made from image r of the k-th of them
+USERS = [
+    (user.number, user.task, user.client) for user in SETUPS["setup1"]
+]  # image 6 r + k is made from image r of the k-th of them
 
 
 def how_it_was_made(settings: Settings) -> pd.DataFrame:
@@ -33,7 +37,8 @@ def how_it_was_made(settings: Settings) -> pd.DataFrame:
 
 
 def samples(settings: Settings, row: int = 0) -> pd.DataFrame:
-    """Image ``row`` of each user's training file, and what was made from it: user, model, task, private, synthetic.
+    """Image ``row`` of each user's training file, and what was made from it: user, model, task,
+    private, synthetic.
 
     Images are arrays (h, w, 3) of uint8, as the user's model reads them.
 
@@ -43,26 +48,40 @@ def samples(settings: Settings, row: int = 0) -> pd.DataFrame:
     rows = []
     for user in settings.members:
         encoding = _encoding(settings, user)
-        images = (_private(settings, user, encoding)[row], _of(user, _public(settings, NAME, encoding))[row])
+        images = (
+            _private(settings, user, encoding)[row],
+            _of(user, _public(settings, NAME, encoding))[row],
+        )
         private, synthetic = (image.permute(1, 2, 0).numpy() for image in images)
-        rows.append({"user": user.number, "model": user.model, "task": user.task, "private": private, "synthetic": synthetic})
+        rows.append(
+            {
+                "user": user.number,
+                "model": user.model,
+                "task": user.task,
+                "private": private,
+                "synthetic": synthetic,
+            }
+        )
     return pd.DataFrame(rows)
 
 
 def neighbours(settings: Settings, publics: Sequence[str]) -> pd.DataFrame:
     """Distances of images to the nearest private image of a user, for each user.
 
-    Private images are all of the user's training file; the distance of one of them is to the nearest other one. In pixels a distance is
-    the root mean square difference, with pixels from 0 to 1. In features it is the Euclidean distance of the features of the user's frozen
-    backbone, centred on the mean of the private images and of unit norm.
+    Private images are all of the user's training file; the distance of one of them is to the
+    nearest other one. In pixels a distance is the root mean square difference, with pixels from 0
+    to 1. In features it is the Euclidean distance of the features of the user's frozen backbone,
+    centred on the mean of the private images and of unit norm.
 
     Args:
-        publics: public sets beside the synthetic one; ``settings.public_size`` images of each are read.
+        publics: public sets beside the synthetic one; ``settings.public_size`` images of each are
+            read.
 
     Returns:
-        user, model, task, space ("pixels" or "features"), images ("private", "synthetic" for those that the user made, or a public set),
-        n, nearest (median), p5 (5th percentile), own (per cent of the user's synthetic images whose nearest private image is the one that
-        they were made from; NaN for other images).
+        user, model, task, space ("pixels" or "features"), images ("private", "synthetic" for those
+        that the user made, or a public set), n, nearest (median), p5 (5th percentile), own (per
+        cent of the user's synthetic images whose nearest private image is the one that they were
+        made from; NaN for other images).
 
     Raises:
         ValueError: users of another setup, from whom no synthetic images were made.
@@ -71,26 +90,54 @@ def neighbours(settings: Settings, publics: Sequence[str]) -> pd.DataFrame:
     rows = []
     for user in settings.members:
         encoding = _encoding(settings, user)
-        private, synthetic = _private(settings, user, encoding), _of(user, _public(settings, NAME, encoding))
+        private, synthetic = (
+            _private(settings, user, encoding),
+            _of(user, _public(settings, NAME, encoding)),
+        )
         sets = {"private": private[: len(synthetic)], NAME: synthetic}
         sets |= {name: _public(settings, name, encoding) for name in publics if name != NAME}
-        for space, place in (("pixels", _in_pixels), ("features", _in_features(settings, user, private))):
+        for space, place in (
+            ("pixels", _in_pixels),
+            ("features", _in_features(settings, user, private)),
+        ):
             known = place(private)
             for name, images in sets.items():
                 distance, which = nearest(place(images), known, others=name == "private")
-                own = 100 * (which == torch.arange(len(images))).float().mean().item() if name == NAME else float("nan")
-                row = {"user": user.number, "model": user.model, "task": user.task, "space": space, "images": name, "n": len(images)}
-                rows.append(row | {"nearest": distance.median().item(), "p5": distance.quantile(0.05).item(), "own": own})
+                own = (
+                    100 * (which == torch.arange(len(images))).float().mean().item()
+                    if name == NAME
+                    else float("nan")
+                )
+                row = {
+                    "user": user.number,
+                    "model": user.model,
+                    "task": user.task,
+                    "space": space,
+                    "images": name,
+                    "n": len(images),
+                }
+                rows.append(
+                    row
+                    | {
+                        "nearest": distance.median().item(),
+                        "p5": distance.quantile(0.05).item(),
+                        "own": own,
+                    }
+                )
     return pd.DataFrame(rows)
 
 
 def nearest(points: Tensor, known: Tensor, others: bool = False) -> tuple[Tensor, Tensor]:
-    """Distance of each of ``points`` (n, d) to the nearest of ``known`` (m, d), and the row of that: (n,) each.
+    """Distance of each of ``points`` (n, d) to the nearest of ``known`` (m, d), and the row of
+    that: (n,) each.
 
     Args:
-        others: whether the points are the first of the known ones; each is then compared with the others.
+        others: whether the points are the first of the known ones; each is then compared with the
+            others.
     """
-    distances = torch.cdist(points, known, compute_mode="donot_use_mm_for_euclid_dist")  # else a point is not at 0 from itself
+    distances = torch.cdist(
+        points, known, compute_mode="donot_use_mm_for_euclid_dist"
+    )  # else a point is not at 0 from itself
     if others:
         distances.fill_diagonal_(torch.inf)
     found = distances.min(1)
@@ -98,14 +145,22 @@ def nearest(points: Tensor, known: Tensor, others: bool = False) -> tuple[Tensor
 
 
 def _in_pixels(images: Tensor) -> Tensor:
-    """Points whose Euclidean distance is the root mean square difference of images (n, 3, h, w) uint8."""
+    """Points whose Euclidean distance is the root mean square difference of images (n, 3, h, w)
+    uint8.
+    """
     flat = images.flatten(1) / 255
     return flat / flat.shape[1] ** 0.5
 
 
 def _in_features(settings: Settings, user: User, private: Tensor) -> Callable[[Tensor], Tensor]:
-    """A function from images (n, 3, h, w) uint8 to features of the user's frozen backbone, centred and of unit norm."""
-    model = untrained(checkpoint_of(settings, user), pooling=settings.pooling, pooled_stages=settings.pooled_stages)
+    """A function from images (n, 3, h, w) uint8 to features of the user's frozen backbone, centred
+    and of unit norm.
+    """
+    model = untrained(
+        checkpoint_of(settings, user),
+        pooling=settings.pooling,
+        pooled_stages=settings.pooled_stages,
+    )
 
     @torch.no_grad()
     def features(images: Tensor) -> Tensor:
@@ -118,7 +173,8 @@ def _in_features(settings: Settings, user: User, private: Tensor) -> Callable[[T
 def _encoding(settings: Settings, user: User) -> Encoding:
     if (user.number, user.task, user.client) not in USERS:
         raise ValueError(
-            f"setup: no synthetic images were made from those of user {user.number} of {settings.setup}, but of setup1's users"
+            f"setup: no synthetic images were made from those of user {user.number} of"
+            f" {settings.setup}, but of setup1's users"
         )
     return encoding_of(settings, user, load_backbone(checkpoint_of(settings, user)))
 

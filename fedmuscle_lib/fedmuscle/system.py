@@ -1,8 +1,8 @@
 """FedMuscle's system: from settings to a federation, and its rounds.
 
-In the order of their imports: ``dependencies`` (what a run depends on), ``build`` (the federation), ``rounds``, ``model_card`` and
-``export`` (trained users as folders), ``arms`` (runs of a table), ``ablations``, and
-``fingerprints`` of what they compute.
+In the order of their imports: ``dependencies`` (what a run depends on), ``build`` (the federation),
+``rounds``, ``model_card`` and ``export`` (trained users as folders), ``arms`` (runs of a table),
+``ablations``, and ``fingerprints`` of what they compute.
 """
 
 from __future__ import annotations
@@ -22,14 +22,31 @@ from fedmuscle_lib.tasks import direction
 
 # Columns of a run's tables.
 #
-# metrics: a row a user after each phase of an evaluated round; value is in per cent, or a perplexity. Phase "after_local" is after the
-#     round's local updates, "after_alignment" after its alignment. The last round's second phase is the literal end: the latter in
-#     Algorithm 1, the former where a round aligns first (setting ``order``).
-# costs: flops of the user's training, every call through the whole backbone; flops_done: what ran (what training never changes ran once).
-# losses: local is the mean over the last local epoch, alignment over the round's steps on public data; NaN where there was no such step.
+# metrics: a row a user after each phase of an evaluated round; value is in per cent, or a
+# perplexity. Phase "after_local" is after the round's local updates, "after_alignment" after its
+# alignment. The last round's second phase is the literal end: the latter in Algorithm 1, the former
+# where a round aligns first (setting ``order``). costs: flops of the user's training, every call
+# through the whole backbone; flops_done: what ran (what training never changes ran once). losses:
+# local is the mean over the last local epoch, alignment over the round's steps on public data; NaN
+# where there was no such step.
 TABLES: Tables = {
-    "metrics": {"round": int, "phase": str, "user": int, "model": str, "task": str, "metric": str, "value": float},
-    "costs": {"round": int, "user": int, "uplink_bytes": int, "downlink_bytes": int, "flops": int, "flops_done": int},
+    "metrics": {
+        "round": int,
+        "phase": str,
+        "user": int,
+        "model": str,
+        "task": str,
+        "metric": str,
+        "value": float,
+    },
+    "costs": {
+        "round": int,
+        "user": int,
+        "uplink_bytes": int,
+        "downlink_bytes": int,
+        "flops": int,
+        "flops_done": int,
+    },
     "losses": {"round": int, "user": int, "local": float, "alignment": float},
     "measures": {"round": int, "user": int, "measure": str, "value": float},
 }
@@ -48,7 +65,9 @@ class _FedMuscle(System[Settings]):
         return Rounds(settings)
 
     def per_sample(self, settings: Settings, metrics: pd.DataFrame) -> pd.Series:
-        whole = metrics.value.where(metrics.metric.map(direction) < 0, 100)  # a perplexity moves by a share of itself
+        whole = metrics.value.where(
+            metrics.metric.map(direction) < 0, 100
+        )  # a perplexity moves by a share of itself
         return whole / metrics.user.map(evaluation_sizes(settings))
 
     def claim(self, settings: Settings, folder: Path) -> None:

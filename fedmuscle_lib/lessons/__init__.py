@@ -1,4 +1,5 @@
-"""Exercises of the lessons: :func:`check` tells a student whether an answer is right; each lesson's answers are a TOML file here.
+"""Exercises of the lessons: :func:`check` tells a student whether an answer is right; each lesson's
+answers are a TOML file here.
 
 >>> check("angle of 3 classes", ...)
 angle of 3 classes: your turn. Put your answer in place of the dots, and run the cell again.
@@ -25,7 +26,8 @@ EXERCISES: dict[str, Exercise] = {
 
 
 def check(name: str, value: Any) -> None:
-    """Print whether ``value`` answers the exercise: right, not yet with a hint, or your turn where it is still ``...``.
+    """Print whether ``value`` answers the exercise: right, not yet with a hint, or your turn where
+    it is still ``...``.
 
     Args:
         name: of the exercise, unique among all lessons.

@@ -38,17 +38,24 @@ def verdict(exercise: Exercise, value: Any) -> str:
         return f"not yet. Answer with {_form(exercise)}."
     if _near(given, wanted, exercise.tolerance):
         return "right."
-    slips = (hint for slip, hint in exercise.slips if _near(given, np.asarray(slip), exercise.tolerance))
+    slips = (
+        hint for slip, hint in exercise.slips if _near(given, np.asarray(slip), exercise.tolerance)
+    )
     return f"not yet. {next(slips, exercise.hint)}"
 
 
 def _numbers(value: Any, words: Sequence[str]) -> np.ndarray | None:
-    """Return what was answered, as numbers; a word is its place among ``words``. None if it is neither."""
+    """Return what was answered, as numbers; a word is its place among ``words``.
+
+    None if it is neither.
+    """
     if words:
         word = str(value).strip().lower()
         return np.asarray(words.index(word)) if word in words else None
     try:
-        return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value, dtype=float).squeeze()
+        return np.asarray(
+            value.detach().cpu() if hasattr(value, "detach") else value, dtype=float
+        ).squeeze()
     except (TypeError, ValueError):
         return None
 

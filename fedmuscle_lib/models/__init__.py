@@ -1,4 +1,5 @@
-"""A user's model theta = {w, phi}: a pretrained backbone with LoRA and a projection to d (w), and a prediction head (phi).
+"""A user's model theta = {w, phi}: a pretrained backbone with LoRA and a projection to d (w), and a
+prediction head (phi).
 
 One module a family; a checkpoint's ``model_type`` says which it is.
 """
@@ -12,7 +13,13 @@ from typing import Any
 from fedmuscle_lib.core.errors import prefixed, shown
 from fedmuscle_lib.core.versions import versions
 from fedmuscle_lib.models.base import State, UserModel
-from fedmuscle_lib.models.checkpoints import checkpoint_folder, image_side, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.models.checkpoints import (
+    checkpoint_folder,
+    image_side,
+    load_backbone,
+    load_tokenizer,
+    model_type,
+)
 from fedmuscle_lib.models.class_means import few_shot
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
 from fedmuscle_lib.models.frozen import FrozenStates
@@ -36,22 +43,36 @@ ARCHITECTURES: dict[str, type[UserModel]] = {
 
 
 def architecture_of(folder: Path) -> type[UserModel]:
-    """The class of models of the checkpoint in ``folder``; raises ValueError, naming its config, if its ``model_type`` is not known."""
+    """The class of models of the checkpoint in ``folder``; raises ValueError, naming its config, if
+    its ``model_type`` is not known.
+    """
     with prefixed(str(folder / "config.json"), ValueError, ValueError):
         if (name := model_type(folder)) not in ARCHITECTURES:
-            raise ValueError(f"model_type {shown(name)} is not known; known: {', '.join(ARCHITECTURES)}")
+            raise ValueError(
+                f"model_type {shown(name)} is not known; known: {', '.join(ARCHITECTURES)}"
+            )
         return ARCHITECTURES[name]
 
 
-def checkpoint_digest(folder: Path, patterns: Sequence[str] = ("*.json", "*.safetensors", "*.txt")) -> str:
-    """A hash of a checkpoint's weights, config and tokenizer, with the version of its model family; empty where there is none."""
+def checkpoint_digest(
+    folder: Path, patterns: Sequence[str] = ("*.json", "*.safetensors", "*.txt")
+) -> str:
+    """A hash of a checkpoint's weights, config and tokenizer, with the version of its model family;
+    empty where there is none.
+    """
     if not (folder / "config.json").exists():
         return ""
-    return hash_of([[files_digest(folder, pattern, deep=False) for pattern in patterns], versions(architecture_of(folder))])
+    return hash_of(
+        [
+            [files_digest(folder, pattern, deep=False) for pattern in patterns],
+            versions(architecture_of(folder)),
+        ]
+    )
 
 
 def untrained(folder: Path, device: str = "cpu", **options: Any) -> UserModel:
-    """A user's model of the checkpoint in ``folder`` as it was pretrained, for its features: nothing adapts it, and its head means nothing.
+    """A user's model of the checkpoint in ``folder`` as it was pretrained, for its features:
+    nothing adapts it, and its head means nothing.
 
     Args:
         folder: of the checkpoint.
@@ -62,5 +83,23 @@ def untrained(folder: Path, device: str = "cpu", **options: Any) -> UserModel:
         ValueError, OSError: as :func:`architecture_of` and :func:`load_backbone`.
     """
     family = architecture_of(folder)
-    unused: dict[str, Any] = {"head": family.heads[0], "head_hidden": 1, "proj_dim": 1, "rank": 1, "lora_alpha": 1, "lora_layers": "linear"}
-    return family(load_backbone(folder, device), 1, lora_blocks="none", head_on="features", **unused, **options).to(device).eval()
+    unused: dict[str, Any] = {
+        "head": family.heads[0],
+        "head_hidden": 1,
+        "proj_dim": 1,
+        "rank": 1,
+        "lora_alpha": 1,
+        "lora_layers": "linear",
+    }
+    return (
+        family(
+            load_backbone(folder, device),
+            1,
+            lora_blocks="none",
+            head_on="features",
+            **unused,
+            **options,
+        )
+        .to(device)
+        .eval()
+    )

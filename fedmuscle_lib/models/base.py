@@ -25,36 +25,46 @@ Layers = Literal["attention", "linear"]
 Blocks = Literal["all", "last", "none"]
 HeadOn = Literal["features", "normalised", "representation"]
 
-State = dict[str, Tensor]  # results that training never changes, a row a sample: see UserModel.frozen
+State = dict[
+    str, Tensor
+]  # results that training never changes, a row a sample: see UserModel.frozen
 
 
 class UserModel(Versioned, nn.Module, ABC):
     """Representation model and head of one user (Section 3, Appendix H).
 
-    A backbone is embeddings, then blocks, then what follows the last of them. LoRA adapts layers of some blocks. What stands before the
-    first of these never changes: :meth:`frozen` computes it, and every other method takes its result in place of the inputs.
+    A backbone is embeddings, then blocks, then what follows the last of them. LoRA adapts layers of
+    some blocks. What stands before the first of these never changes: :meth:`frozen` computes it,
+    and every other method takes its result in place of the inputs.
 
     Args:
         backbone: a Hugging Face model, frozen; LoRA matrices are added to it.
         n_outputs: width of the head's output.
         head: the task's kind of head (Appendix H).
-        head_on: "features" (the head reads the pooled features, the projection serves the alignment), "normalised" (these, each sample's
-            with mean 0 and variance 1) or "representation".
+        head_on: "features" (the head reads the pooled features, the projection serves the
+            alignment), "normalised" (these, each sample's with mean 0 and variance 1) or
+            "representation".
         proj_dim: d of the paper.
-        lora_layers: "attention" (queries and values) or "linear" (every linear layer; in a CNN the 1 x 1 convolutions).
+        lora_layers: "attention" (queries and values) or "linear" (every linear layer; in a CNN the
+            1 x 1 convolutions).
         lora_blocks: "all", "last" (:meth:`first_of_last`) or "none".
         lora_dropout: probability with which training drops an input of a LoRA matrix A.
         pooling: "mean" over positions, or "cls", the first token.
-        pooled_stages: which stages the features are pooled from, if the backbone has several, as a SegFormer has.
-        precision: of the backbone's matrix products, by autocast; projection, head and every loss stay in float32.
+        pooled_stages: which stages the features are pooled from, if the backbone has several, as a
+            SegFormer has.
+        precision: of the backbone's matrix products, by autocast; projection, head and every loss
+            stay in float32.
 
     Attributes:
         heads: the kinds of head that the architecture can carry.
         reads: the modality of its inputs.
         has_cls: whether its first token stands for the whole input.
-        stride: sides of the images that it reads are the multiples of this; None where the checkpoint's config fixes the side.
-        attention: how the architecture calls the layers that make queries and values; empty if it has no attention.
-        deep_embeddings: whether what stands before the first block is worth keeping even where every block is adapted.
+        stride: sides of the images that it reads are the multiples of this; None where the
+            checkpoint's config fixes the side.
+        attention: how the architecture calls the layers that make queries and values; empty if it
+            has no attention.
+        deep_embeddings: whether what stands before the first block is worth keeping even where
+            every block is adapted.
         depth: how many blocks, counted from the first, training never changes.
         drops: whether training drops inputs of LoRA's matrices.
         read: blocks whose outputs the head reads beside the features, by index.
@@ -62,7 +72,8 @@ class UserModel(Versioned, nn.Module, ABC):
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
 
     Raises:
-        ValueError: the architecture can't carry the head, has no layers of the kind ``lora_layers``, or no first token to pool.
+        ValueError: the architecture can't carry the head, has no layers of the kind
+            ``lora_layers``, or no first token to pool.
     """
 
     heads: ClassVar[tuple[Head, ...]] = ("two layers", "linear")
@@ -95,16 +106,32 @@ class UserModel(Versioned, nn.Module, ABC):
     ) -> None:
         super().__init__()
         if head not in self.heads:
-            raise ValueError(f"a {backbone.config.model_type} can't carry a head of the kind {head!r}")
+            raise ValueError(
+                f"a {backbone.config.model_type} can't carry a head of the kind {head!r}"
+            )
         if pooling == "cls" and not self.has_cls:
-            raise ValueError(f"pooling: a {backbone.config.model_type} has no first token that stands for the whole input")
-        self.head_on, self.pooling, self.pooled_stages, self.precision = head_on, pooling, pooled_stages, precision
+            raise ValueError(
+                f"pooling: a {backbone.config.model_type} has no first token that stands for the"
+                " whole input"
+            )
+        self.head_on, self.pooling, self.pooled_stages, self.precision = (
+            head_on,
+            pooling,
+            pooled_stages,
+            precision,
+        )
         width = self.width(backbone)
         self.backbone, self.drops, self._dropouts = backbone, lora_dropout > 0, list[nn.Module]()
         self.depth = self._adapt(lora_layers, lora_blocks, rank, lora_alpha, lora_dropout)
         self._blocks = [backbone.get_submodule(name) for name in self.block_names(backbone)]
         self.projection = nn.Linear(width, proj_dim)
-        self.head = self.build_head(head, backbone, proj_dim if head_on == "representation" else width, head_hidden, n_outputs)
+        self.head = self.build_head(
+            head,
+            backbone,
+            proj_dim if head_on == "representation" else width,
+            head_hidden,
+            n_outputs,
+        )
         self._only_pooled = head in ("two layers", "linear")
         backbone.eval()
         self.train()
@@ -116,18 +143,36 @@ class UserModel(Versioned, nn.Module, ABC):
             return len(names)
         chosen = names[self.first_of_last(self.backbone) :] if blocks == "last" else names
         linear = [name for name, module in self.backbone.named_modules() if _is_linear(module)]
-        kept = [name for name in linear if layers == "linear" or name.rpartition(".")[2] in self.attention]
+        kept = [
+            name
+            for name in linear
+            if layers == "linear" or name.rpartition(".")[2] in self.attention
+        ]
         targets = [name for name in kept if any(_within(name, block) for block in chosen)]
         if not targets:
-            raise ValueError(f"lora_layers: {self.backbone.config.model_type} has no layers of the kind {layers!r}")
+            raise ValueError(
+                f"lora_layers: {self.backbone.config.model_type} has no layers of the kind"
+                f" {layers!r}"
+            )
         # in bfloat16 a sum with the weight would round the adapters away
-        self._dropouts = adapt(self.backbone, targets, rank, alpha, merged=self.precision == "float32", dropout=dropout)
-        return next(i for i, name in enumerate(names) if any(_within(target, name) for target in targets))
+        self._dropouts = adapt(
+            self.backbone, targets, rank, alpha, merged=self.precision == "float32", dropout=dropout
+        )
+        return next(
+            i for i, name in enumerate(names) if any(_within(target, name) for target in targets)
+        )
 
     def train(self, mode: bool = True) -> UserModel:
-        """Set training mode for the head and LoRA's dropout. The backbone stays in evaluation mode: the paper states no dropout."""
+        """Set training mode for the head and LoRA's dropout.
+
+        The backbone stays in evaluation mode: the paper states no dropout.
+        """
         self.training = mode
-        for part in (self.projection, self.head, *self._dropouts):  # not the backbone: to visit its modules is 7 % of a step of mini
+        for part in (
+            self.projection,
+            self.head,
+            *self._dropouts,
+        ):  # not the backbone: to visit its modules is 7 % of a step of mini
             part.train(mode)
         return self
 
@@ -136,13 +181,17 @@ class UserModel(Versioned, nn.Module, ABC):
         return backbone.config.hidden_size
 
     @staticmethod
-    def build_head(head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int) -> nn.Module:
-        """phi, freshly initialised from torch's global generator: "two linear layers with a ReLU in between", or one."""
+    def build_head(
+        head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int
+    ) -> nn.Module:
+        """phi, freshly initialised from torch's global generator: "two linear layers with a ReLU in
+        between", or one.
+        """
         if head == "linear":
             return nn.Linear(width, n_outputs)
         return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, n_outputs))
 
-    # --- the backbone, part by part -------------------------------------------------------------------------------------------
+    # --- the backbone, part by part
 
     @staticmethod
     @abstractmethod
@@ -151,7 +200,9 @@ class UserModel(Versioned, nn.Module, ABC):
 
     @classmethod
     def first_of_last(cls, backbone: PreTrainedModel) -> int:
-        """Index of the first block that ``lora_blocks="last"`` adapts: the last third of a transformer, at least one block."""
+        """Index of the first block that ``lora_blocks="last"`` adapts: the last third of a
+        transformer, at least one block.
+        """
         blocks = len(cls.block_names(backbone))
         return blocks - max(1, round(blocks / 3))
 
@@ -173,17 +224,20 @@ class UserModel(Versioned, nn.Module, ABC):
 
     @abstractmethod
     def pooled(self, hidden: Tensor, state: State) -> Tensor:
-        """A hidden state -> (b, its width), as :attr:`pooling` says, in the projection's precision."""
+        """A hidden state -> (b, its width), as :attr:`pooling` says, in the projection's
+        precision.
+        """
 
-    # --- what training never changes ------------------------------------------------------------------------------------------
+    # --- what training never changes
 
     @torch.no_grad()
     def frozen(self, inputs: Tensor) -> State:
         """Everything before the first adapted layer, of a batch of what the model reads.
 
         Returns:
-            "hidden", what the first adapted block reads; "map <i>", outputs of frozen blocks that the head reads; where no block is
-            adapted and the head reads nothing else, "features" alone. All of them are (b, ...).
+            "hidden", what the first adapted block reads; "map <i>", outputs of frozen blocks that
+            the head reads; where no block is adapted and the head reads nothing else, "features"
+            alone. All of them are (b, ...).
         """
         state = self.kept_inputs(inputs)
         with self.autocast(inputs):
@@ -220,7 +274,9 @@ class UserModel(Versioned, nn.Module, ABC):
                 parameter.requires_grad_(True)
 
     def _rest(self, state: State) -> list[Tensor]:
-        """Hidden states: what the first adapted block reads, and what each adapted block makes of it."""
+        """Hidden states: what the first adapted block reads, and what each adapted block makes of
+        it.
+        """
         hidden = state["hidden"]
         states = [hidden]
         with self.autocast(hidden):
@@ -233,13 +289,18 @@ class UserModel(Versioned, nn.Module, ABC):
     def _state(self, inputs: Tensor | State) -> State:
         return self.frozen(inputs) if isinstance(inputs, Tensor) else inputs
 
-    # --- what the user and the federation ask for ------------------------------------------------------------------------------
-    # Each takes a batch of what the model reads, or what `frozen` made of it.
+    # --- what the user and the federation ask for
+    # ------------------------------------------------------------------------------ Each takes a
+    # batch of what the model reads, or what `frozen` made of it.
 
     def features(self, inputs: Tensor | State) -> Tensor:
         """A batch -> (b, width), pooled."""
         state = self._state(inputs)
-        return state["features"] if "features" in state else self._finished(self._rest(state)[-1], state)
+        return (
+            state["features"]
+            if "features" in state
+            else self._finished(self._rest(state)[-1], state)
+        )
 
     def _finished(self, hidden: Tensor, state: State) -> Tensor:
         with self.autocast(hidden):
@@ -262,12 +323,18 @@ class UserModel(Versioned, nn.Module, ABC):
         """What the head reads of pooled features, as :attr:`head_on` says."""
         if self.head_on == "representation":
             return self.projection(features)
-        return F.layer_norm(features, features.shape[-1:]) if self.head_on == "normalised" else features
+        return (
+            F.layer_norm(features, features.shape[-1:])
+            if self.head_on == "normalised"
+            else features
+        )
 
     def forward_with_levels(self, inputs: Tensor | State) -> tuple[Tensor, list[Tensor]]:
-        """The head's outputs, and features from shallow to deep: after each quarter of the adapted blocks, then the projection.
+        """The head's outputs, and features from shallow to deep: after each quarter of the adapted
+        blocks, then the projection.
 
-        Each is (b, its width), pooled as the features are. Where fewer than four blocks are adapted, there are fewer of them.
+        Each is (b, its width), pooled as the features are. Where fewer than four blocks are
+        adapted, there are fewer of them.
 
         Raises:
             ValueError: the architecture has no levels that would be comparable.
@@ -285,26 +352,39 @@ class UserModel(Versioned, nn.Module, ABC):
 
     def autocast(self, inputs: Tensor) -> AbstractContextManager:
         """The context in which the backbone runs."""
-        return torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+        return torch.autocast(
+            inputs.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"
+        )
 
     def representation_parameters(self) -> list[nn.Parameter]:
         """The trainable part of w: LoRA and projection."""
-        return [p for p in self.backbone.parameters() if p.requires_grad] + list(self.projection.parameters())
+        return [p for p in self.backbone.parameters() if p.requires_grad] + list(
+            self.projection.parameters()
+        )
 
     def trainable_state(self) -> dict[str, Tensor]:
-        """Return what training changes, by name: trainable weights and the head's buffers. The frozen backbone is left out."""
+        """Return what training changes, by name: trainable weights and the head's buffers.
+
+        The frozen backbone is left out.
+        """
         state = {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
         return state | {f"head.{name}": b for name, b in self.head.named_buffers()}
 
 
 def depths(blocks: int) -> list[int]:
-    """The blocks, counted from 1, that end each quarter of them; fewer than four where there are fewer blocks."""
+    """The blocks, counted from 1, that end each quarter of them; fewer than four where there are
+    fewer blocks.
+    """
     return sorted({math.ceil(blocks * part / 4) for part in (1, 2, 3, 4)} if blocks else set())
 
 
 def _is_linear(module: nn.Module) -> bool:
-    """Return whether a layer is linear in each position: its LoRA matrices then are two such layers."""
-    one_by_one = isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1) and module.groups == 1
+    """Return whether a layer is linear in each position: its LoRA matrices then are two such
+    layers.
+    """
+    one_by_one = (
+        isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1) and module.groups == 1
+    )
     return isinstance(module, nn.Linear | Conv1D) or one_by_one
 
 

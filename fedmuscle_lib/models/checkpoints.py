@@ -1,4 +1,7 @@
-"""Reads checkpoints: where one lies, what it is, its frozen backbone, its tokenizer. Nothing is downloaded and no pickle is loaded."""
+"""Reads checkpoints: where one lies, what it is, its frozen backbone, its tokenizer.
+
+Nothing is downloaded and no pickle is loaded.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,14 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
 from fedmuscle_lib.core.errors import DataError, NoFile, line_of, unreadable
@@ -22,7 +32,10 @@ from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, Effic
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
 
 # unknown to transformers
-_OUR_OWN: dict[str, Any] = {EfficientNetLiteConfig.model_type: EfficientNetLiteModel, HybridViTConfig.model_type: HybridViTModel}
+_OUR_OWN: dict[str, Any] = {
+    EfficientNetLiteConfig.model_type: EfficientNetLiteModel,
+    HybridViTConfig.model_type: HybridViTModel,
+}
 _NO_POOLER = {"vit", "bert"}  # whose poolers the project does not use; the others have none
 _MOST_NUMBER, _MOST_LAYERS = 1 << 20, 1000  # in a config.json
 _NUMBER = re.compile(r"\.\d+(?=\.)")  # of a layer, in a weight's name
@@ -30,9 +43,11 @@ _LAYERS, _SIZES = re.compile("layers?$|repeats?$|depth|blocks?$"), re.compile("s
 
 
 def checkpoint_folder(models_path: Path, name: str) -> Path:
-    """Folder of the checkpoint ``name``: ``models_path/name``, or below it as Hugging Face's ``cache_dir`` keeps it.
+    """Folder of the checkpoint ``name``: ``models_path/name``, or below it as Hugging Face's
+    ``cache_dir`` keeps it.
 
-    The README of the original code downloads ``google/vit-base-patch32-224-in21k`` with ``cache_dir=models_path/google``.
+    The README of the original code downloads ``google/vit-base-patch32-224-in21k`` with
+    ``cache_dir=models_path/google``.
     """
     folder = models_path / name
     cached = folder.parent / f"models--{name.replace('/', '--')}"
@@ -52,17 +67,26 @@ def model_type(path: Path) -> str:
     try:
         kind = read_json(config).get("model_type")
     except NoFile:
-        makes = "`python -m data_prep mini` makes it" if "mini" in path.parts else "docs/data.md says which command of data_prep makes it"
-        raise FileNotFoundError(f"{path}: no checkpoint (config.json and model.safetensors); {makes}") from None
+        makes = (
+            "`python -m data_prep mini` makes it"
+            if "mini" in path.parts
+            else "docs/data.md says which command of data_prep makes it"
+        )
+        raise FileNotFoundError(
+            f"{path}: no checkpoint (config.json and model.safetensors); {makes}"
+        ) from None
     except DataError as error:
-        raise OSError(f"{config}: not a checkpoint's ({str(error).removeprefix(f'{config}: ')})") from None
+        raise OSError(
+            f"{config}: not a checkpoint's ({str(error).removeprefix(f'{config}: ')})"
+        ) from None
     if not isinstance(kind, str):
         raise OSError(f"{config}: not a checkpoint's (no model_type)")
     return kind
 
 
 def image_side(config: PretrainedConfig) -> int:
-    """The side in pixels of the images that a checkpoint reads, whose config may say height and width instead.
+    """The side in pixels of the images that a checkpoint reads, whose config may say height and
+    width instead.
 
     Raises:
         ValueError: it reads no squares.
@@ -70,7 +94,10 @@ def image_side(config: PretrainedConfig) -> int:
     sides = config.image_size
     height, width = sides if isinstance(sides, list | tuple) and len(sides) == 2 else (sides, sides)
     if type(height) is not int or height != width:
-        raise ValueError(f"image_size {line_of(str(sides))} in its config.json; one side, or height and width that are equal, are read")
+        raise ValueError(
+            f"image_size {line_of(str(sides))} in its config.json; one side, or height and width"
+            " that are equal, are read"
+        )
     return height
 
 
@@ -80,20 +107,31 @@ def _stamps(path: Path) -> tuple[Stamp | None, ...]:
 
 
 def _refuse_size(path: Path, options: dict[str, Any]) -> None:
-    """Raise ValueError if config.json asks for far more than the weights, before anything is allocated, or has impossible numbers."""
+    """Raise ValueError if config.json asks for far more than the weights, before anything is
+    allocated, or has impossible numbers.
+    """
     given = json.loads((path / "config.json").read_text())
-    for name, number in _numbers("", {name: value for name, value in given.items() if name != "label2id"}):  # whose names are anything
+    for name, number in _numbers(
+        "", {name: value for name, value in given.items() if name != "label2id"}
+    ):  # whose names are anything
         most = _MOST_LAYERS if _LAYERS.search(name) else _MOST_NUMBER
         if not math.isfinite(number) or number > most or (number < 0 and _SIZES.search(name)):
             raise ValueError(f"config.json has the {name} {number:.6g}")
     kind = _OUR_OWN.get(given["model_type"])
-    config = (kind.config_class if kind else AutoConfig).from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    config = (kind.config_class if kind else AutoConfig).from_pretrained(
+        path, local_files_only=True, trust_remote_code=False
+    )
     with torch.device("meta"):
         model = kind(config) if kind else AutoModel.from_config(config, **options)
     asked = sum(parameter.numel() for parameter in model.parameters())
     there = 0
-    if not any(path.glob("*.safetensors")) and (pickles := sorted(file.name for file in path.glob("*.bin"))):
-        raise ValueError(f"it has {pickles[0]}, a pickle, which could run code; save_pretrained writes the model.safetensors that is read")
+    if not any(path.glob("*.safetensors")) and (
+        pickles := sorted(file.name for file in path.glob("*.bin"))
+    ):
+        raise ValueError(
+            f"it has {pickles[0]}, a pickle, which could run code; save_pretrained writes the"
+            " model.safetensors that is read"
+        )
     for file in path.glob("*.safetensors"):
         with safe_open(file, framework="pt") as tensors:
             there += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118 - no dict
@@ -104,7 +142,9 @@ def _refuse_size(path: Path, options: dict[str, Any]) -> None:
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
     """The numbers within a JSON value, with the names of the fields that hold them."""
     if isinstance(value, dict | list):
-        for key, inside in value.items() if isinstance(value, dict) else ((name, one) for one in value):
+        for key, inside in (
+            value.items() if isinstance(value, dict) else ((name, one) for one in value)
+        ):
             yield from _numbers(str(key), inside)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield name, value
@@ -116,33 +156,54 @@ def _frozen(path: str, device: str, stamps: tuple[Stamp | None, ...]) -> PreTrai
     pooler = {"add_pooling_layer": False} if kind in _NO_POOLER else {}
     logging.disable_progress_bar()
     before = logging.get_verbosity()
-    logging.set_verbosity_error()  # it would report the pretraining heads that checkpoints carry and nobody asks for
+    # it would report the pretraining heads that checkpoints carry and nobody asks for
+    logging.set_verbosity_error()
     # the project's own checkpoints are stored in half precision and trained in full
-    options = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False} | pooler
+    options = {
+        "dtype": torch.float32,
+        "local_files_only": True,
+        "use_safetensors": True,
+        "trust_remote_code": False,
+    } | pooler
     try:
         with unreadable(f"{path}: not a readable checkpoint", OSError):
             _refuse_size(Path(path), pooler)
-            model, report = _OUR_OWN.get(kind, AutoModel).from_pretrained(path, output_loading_info=True, **options)
+            model, report = _OUR_OWN.get(kind, AutoModel).from_pretrained(
+                path, output_loading_info=True, **options
+            )
     finally:
         logging.set_verbosity(before)
     if report["missing_keys"]:  # they would be drawn at random
         raise OSError(f"{path}: the checkpoint lacks {sorted(report['missing_keys'])[0]}")
     if dropped := _dropped(report["unexpected_keys"], model):
-        raise OSError(f"{path}: config.json leaves out layers that the checkpoint has, such as {line_of(dropped[0])}")
+        raise OSError(
+            f"{path}: config.json leaves out layers that the checkpoint has, such as"
+            f" {line_of(dropped[0])}"
+        )
     for name, tensor in model.state_dict().items():
         if not torch.isfinite(tensor).all():
-            raise OSError(f"{path}: not a readable checkpoint ({name} has numbers that are not finite)")
+            raise OSError(
+                f"{path}: not a readable checkpoint ({name} has numbers that are not finite)"
+            )
     return model.requires_grad_(False).to(device)
 
 
 def _dropped(unexpected: Iterable[str], model: PreTrainedModel) -> list[str]:
-    """Names that differ from a weight of the model in the number of a layer alone. Others are of a pretraining head."""
+    """Names that differ from a weight of the model in the number of a layer alone.
+
+    Others are of a pretraining head.
+    """
     known = {_NUMBER.sub(".#", f".{name}") for name in model.state_dict()}
-    return sorted(name for name in unexpected if _NUMBER.sub(".#", f".{name.removeprefix(f'{model.base_model_prefix}.')}") in known)
+    return sorted(
+        name
+        for name in unexpected
+        if _NUMBER.sub(".#", f".{name.removeprefix(f'{model.base_model_prefix}.')}") in known
+    )
 
 
 def load_backbone(path: Path, device: str = "cpu") -> PreTrainedModel:
-    """A backbone whose frozen weights are shared in the device's memory by all that load the same path; the modules are its own.
+    """A backbone whose frozen weights are shared in the device's memory by all that load the same
+    path; the modules are its own.
 
     Raises:
         OSError: there is no checkpoint, or it can't be read; the message names it.
@@ -153,27 +214,34 @@ def load_backbone(path: Path, device: str = "cpu") -> PreTrainedModel:
 
 
 def load_tokenizer(path: Path, backbone: PreTrainedModel | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer that lies with a text checkpoint. One without a padding token, as GPT-2's, pads with the token that ends a text.
+    """The tokenizer that lies with a text checkpoint. One without a padding token, as GPT-2's, pads
+    with the token that ends a text.
 
     Args:
         backbone: whose embedding must have all of its tokens.
 
     Raises:
-        OSError: there is none, it can't be read, or the backbone lacks a token; the message names it.
+        OSError: there is none, it can't be read, or the backbone lacks a token; the message names
+            it.
     """
     if not (path / "tokenizer.json").is_file():
         raise FileNotFoundError(f"{path / 'tokenizer.json'}: no tokenizer lies with the checkpoint")
     tokenizer = _tokenizer(path, _stamps(path))
     last = max(tokenizer.get_vocab().values(), default=-1)
     if backbone is not None and last >= backbone.config.vocab_size:
-        raise OSError(f"{path}: the tokenizer has the token {last}, the backbone embeds {backbone.config.vocab_size:,}")
+        raise OSError(
+            f"{path}: the tokenizer has the token {last}, the backbone embeds"
+            f" {backbone.config.vocab_size:,}"
+        )
     return tokenizer
 
 
 @lru_cache(maxsize=8)
 def _tokenizer(path: Path, stamps: tuple[Stamp | None, ...]) -> PreTrainedTokenizerBase:
     with unreadable(f"{path}: not a readable tokenizer", OSError):
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

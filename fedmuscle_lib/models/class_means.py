@@ -1,4 +1,6 @@
-"""Few-shot accuracy: how well frozen features tell classes apart of which a training set has one image or a few."""
+"""Few-shot accuracy: how well frozen features tell classes apart of which a training set has one
+image or a few.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,11 @@ DRAWS = 20  # training sets
 
 
 def few_shot(pool: Samples, test: Samples, n: int) -> float:
-    """Accuracy in per cent of the nearest class mean: the mean over 20 training sets of ``n`` samples, drawn from the pool as a user's are.
+    """Accuracy in per cent of the nearest class mean: the mean over 20 training sets of ``n``
+    samples, drawn from the pool as a user's are.
 
-    Features are centred on the training set's mean and of unit norm. Nothing is trained and nothing has to be chosen.
+    Features are centred on the training set's mean and of unit norm. Nothing is trained and nothing
+    has to be chosen.
 
     Args:
         pool, test: inputs are features, (samples, width), and targets labels.

@@ -1,4 +1,6 @@
-"""EfficientNet-Lite, a convolutional network: for tasks whose targets belong to a whole picture, and for semantic segmentation."""
+"""EfficientNet-Lite, a convolutional network: for tasks whose targets belong to a whole picture,
+and for semantic segmentation.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ STRIDE = 32  # of the last feature map
 
 
 class EfficientNetLiteConfig(EfficientNetConfig):
-    """An EfficientNet's, with explicit lists of channels and repeats: Lite scales neither its stem nor its top."""
+    """An EfficientNet's, with explicit lists of channels and repeats: Lite scales neither its stem
+    nor its top.
+    """
 
     model_type = "efficientnet_lite"
 
@@ -29,20 +33,31 @@ class EfficientNetLiteConfig(EfficientNetConfig):
         """Index of the last block at the strides 4, 8 and 16 -> its channels."""
         strides = accumulate(self.strides, mul, initial=2)  # the stem's is 2
         next(strides)
-        last = dict(zip(strides, zip(accumulate(self.num_block_repeats), self.out_channels, strict=True), strict=True))
+        last = dict(
+            zip(
+                strides,
+                zip(accumulate(self.num_block_repeats), self.out_channels, strict=True),
+                strict=True,
+            )
+        )
         return {last[stride][0] - 1: last[stride][1] for stride in (4, 8, 16)}
 
 
 class EfficientNetLiteModel(EfficientNetModel):
-    """Pixel values (b, 3, h, w), h and w multiples of 32 -> ``last_hidden_state`` (b, 1280, h/32, w/32).
+    """Pixel values (b, 3, h, w), h and w multiples of 32 -> ``last_hidden_state`` (b, 1280, h/32,
+    w/32).
 
-    EfficientNet-Lite (Liu, 2020: blog.tensorflow.org/2020/03/higher-accuracy-on-vision-models-with-efficientnet-lite.html) is
-    EfficientNet (Tan and Le, 2019) with ReLU6 and without squeeze-and-excitation. transformers does not know it: its EfficientNet has
-    layers that these checkpoints lack, and so they have a ``model_type`` of their own, which ``AutoModel`` refuses.
+    EfficientNet-Lite (Liu, 2020:
+    blog.tensorflow.org/2020/03/higher-accuracy-on-vision-models-with-efficientnet-lite.html) is
+    EfficientNet (Tan and Le, 2019) with ReLU6 and without squeeze-and-excitation. transformers does
+    not know it: its EfficientNet has layers that these checkpoints lack, and so they have a
+    ``model_type`` of their own, which ``AutoModel`` refuses.
     """
 
     config_class = EfficientNetLiteConfig
-    _keys_to_ignore_on_load_missing = ["num_batches_tracked"]  # counts batches of a training that goes on; here none does
+    _keys_to_ignore_on_load_missing = [
+        "num_batches_tracked"
+    ]  # counts batches of a training that goes on; here none does
 
     def __init__(self, config: EfficientNetLiteConfig) -> None:
         super().__init__(config)
@@ -54,14 +69,18 @@ class EfficientNetLiteModel(EfficientNetModel):
         return super().forward(pixel_values=pixel_values, **options)
 
     def train(self, mode: bool = True) -> EfficientNetLiteModel:
-        """Stay in evaluation mode: batch norm keeps the statistics of the pretraining, and no block is dropped."""
+        """Stay in evaluation mode: batch norm keeps the statistics of the pretraining, and no block
+        is dropped.
+        """
         return super().train(False)
 
 
 class EfficientNetLite(FeatureMaps):
-    """Reads (b, 3, h, w) pixel values from 0 to 255, h and w multiples of 32. The top convolution counts as its last block.
+    """Reads (b, 3, h, w) pixel values from 0 to 255, h and w multiples of 32. The top convolution
+    counts as its last block.
 
-    The decoder, for segmentation, is SegFormer's, of linear layers alone, on the last maps at the strides 4, 8 and 16 and the top's.
+    The decoder, for segmentation, is SegFormer's, of linear layers alone, on the last maps at the
+    strides 4, 8 and 16 and the top's.
     """
 
     heads = ("two layers", "linear", "decoder")
@@ -70,16 +89,31 @@ class EfficientNetLite(FeatureMaps):
     memory_format = torch.channels_last  # faster than the contiguous one
 
     def __init__(
-        self, backbone: PreTrainedModel, n_outputs: int, *, head: Head = "two layers", pooled_stages: Stages = "last", **options: Any
+        self,
+        backbone: PreTrainedModel,
+        n_outputs: int,
+        *,
+        head: Head = "two layers",
+        pooled_stages: Stages = "last",
+        **options: Any,
     ) -> None:
-        super().__init__(backbone, n_outputs, head=head, pooled_stages=pooled_stages if head == "decoder" else "last", **options)
+        super().__init__(
+            backbone,
+            n_outputs,
+            head=head,
+            pooled_stages=pooled_stages if head == "decoder" else "last",
+            **options,
+        )
         if head == "decoder":
             self.read = (*backbone.config.pyramid, sum(backbone.config.num_block_repeats))
         convert_conv2d_weight_memory_format(self.backbone, self.memory_format)
 
     @staticmethod
     def block_names(backbone: PreTrainedModel) -> list[str]:
-        return [*(f"encoder.blocks.{i}" for i in range(sum(backbone.config.num_block_repeats))), "encoder.top_conv"]
+        return [
+            *(f"encoder.blocks.{i}" for i in range(sum(backbone.config.num_block_repeats))),
+            "encoder.top_conv",
+        ]
 
     @classmethod
     def first_of_last(cls, backbone: PreTrainedModel) -> int:
@@ -90,10 +124,16 @@ class EfficientNetLite(FeatureMaps):
         return sum(_widths(backbone)) if self.pooled_stages == "all" else backbone.config.hidden_dim
 
     @classmethod
-    def build_head(cls, head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int) -> nn.Module:
+    def build_head(
+        cls, head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int
+    ) -> nn.Module:
         if head != "decoder":
             return super().build_head(head, backbone, width, hidden, n_outputs)
-        config = SegformerConfig(hidden_sizes=_widths(backbone), decoder_hidden_size=cls.decoder_width, classifier_dropout_prob=0.0)
+        config = SegformerConfig(
+            hidden_sizes=_widths(backbone),
+            decoder_hidden_size=cls.decoder_width,
+            classifier_dropout_prob=0.0,
+        )
         config.num_labels = n_outputs
         return SegformerDecodeHead(config)
 
@@ -110,10 +150,15 @@ class EfficientNetLite(FeatureMaps):
 
 
 def check_sides(images: Tensor) -> None:
-    """Raise ValueError where a side is no multiple of 32: the paddings would not be those of the pretraining."""
+    """Raise ValueError where a side is no multiple of 32: the paddings would not be those of the
+    pretraining.
+    """
     height, width = images.shape[-2:]
     if height % STRIDE or width % STRIDE:
-        raise ValueError(f"an EfficientNet-Lite reads pictures whose sides are multiples of {STRIDE} px, got {height} x {width}")
+        raise ValueError(
+            f"an EfficientNet-Lite reads pictures whose sides are multiples of {STRIDE} px, got"
+            f" {height} x {width}"
+        )
 
 
 def scaled(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -1,4 +1,6 @@
-"""States that training never changes, computed once: the pass of a run's samples through everything before the first adapted layer."""
+"""States that training never changes, computed once: the pass of a run's samples through everything
+before the first adapted layer.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedmuscle_lib.core.files import reserve
 from fedmuscle_lib.models.base import State, UserModel
 
-CHUNK = 64  # samples that pass at once: fixed, so that a state does not depend on who asks for it first
-BUDGET_BYTES = 2**30  # of a run's states in memory; those beyond it lie in files that the system maps into memory
+# samples that pass at once: fixed, so that a state does not depend on who asks for it first
+CHUNK = 64
+BUDGET_BYTES = (
+    2**30
+)  # of a run's states in memory; those beyond it lie in files that the system maps into memory
 
 
 class Inputs:
@@ -55,7 +60,10 @@ class Kept(Inputs):
 
     def take(self, rows: Tensor | slice) -> State:
         columns = self._columns.items()
-        there = {name: column[rows.to(column.device) if isinstance(rows, Tensor) else rows] for name, column in columns}
+        there = {
+            name: column[rows.to(column.device) if isinstance(rows, Tensor) else rows]
+            for name, column in columns
+        }
         return {name: state.to(self._inputs.device) for name, state in there.items()}
 
     def bill(self) -> int:
@@ -64,7 +72,10 @@ class Kept(Inputs):
 
 
 class FrozenStates:
-    """The states of one run. Users who read the same samples with the same checkpoint share theirs."""
+    """The states of one run.
+
+    Users who read the same samples with the same checkpoint share theirs.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[tuple, Kept] = {}
@@ -72,13 +83,20 @@ class FrozenStates:
         self._folder: tempfile.TemporaryDirectory | None = None
 
     def of(self, model: UserModel, inputs: Tensor) -> Inputs:
-        """Return what ``model`` reads of ``inputs``, (n, ...), computed on the first call. Without frozen blocks it is the inputs."""
+        """Return what ``model`` reads of ``inputs``, (n, ...), computed on the first call.
+
+        Without frozen blocks it is the inputs.
+        """
         if model.depth == 0 and not model.deep_embeddings:
             return Inputs(inputs)
-        weights = next(model.backbone.parameters())  # frozen, and one object in all models of a checkpoint
+        weights = next(
+            model.backbone.parameters()
+        )  # frozen, and one object in all models of a checkpoint
         key = (id(weights), id(inputs), model.depth, model.read, model.precision)
         if key not in self._kept:
-            self._kept[key] = self._computed(model, inputs)  # which keeps the inputs, and the model its weights, so ids stay
+            self._kept[key] = self._computed(
+                model, inputs
+            )  # which keeps the inputs, and the model its weights, so ids stay
         return self._kept[key]
 
     def _computed(self, model: UserModel, inputs: Tensor) -> Kept:
@@ -86,7 +104,9 @@ class FrozenStates:
             first = model.frozen(inputs[:CHUNK])
         columns = {name: self._empty(len(inputs), part) for name, part in first.items()}
         for start in range(0, len(inputs), CHUNK):
-            for name, part in (model.frozen(inputs[start : start + CHUNK]) if start else first).items():
+            for name, part in (
+                model.frozen(inputs[start : start + CHUNK]) if start else first
+            ).items():
                 columns[name][start : start + CHUNK] = part
         return Kept(inputs, columns, counter.get_total_flops() // max(1, len(inputs[:CHUNK])))
 
@@ -98,13 +118,24 @@ class FrozenStates:
             self._bytes += size
             return like.new_empty(shape)
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="fedmuscle-", ignore_cleanup_errors=True)
+            self._folder = tempfile.TemporaryDirectory(
+                prefix="fedmuscle-", ignore_cleanup_errors=True
+            )
         path = Path(self._folder.name) / str(len(list(Path(self._folder.name).iterdir())))
         try:
             reserve(path, size)
         except OSError as error:
-            raise OSError(f"{path.parent}: no room for {size / 1e9:.1f} GB of frozen states ({error}); TMPDIR names another disk") from None
-        states = torch.from_file(str(path), shared=True, size=math.prod(shape), dtype=like.dtype).view(shape)
-        with suppress(PermissionError):  # of Windows; elsewhere a file without a name lasts as long as its tensor, and no kill leaves it
+            raise OSError(
+                f"{path.parent}: no room for {size / 1e9:.1f} GB of frozen states ({error}); TMPDIR"
+                " names another disk"
+            ) from None
+        states = torch.from_file(
+            str(path), shared=True, size=math.prod(shape), dtype=like.dtype
+        ).view(shape)
+        with suppress(
+            PermissionError
+            # of Windows; elsewhere a file without a name lasts as long as its tensor, and no kill
+            # leaves it
+        ):
             path.unlink()
         return states

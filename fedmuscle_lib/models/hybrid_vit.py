@@ -1,4 +1,6 @@
-"""Hybrid vision transformers: a vision transformer on the feature map of a frozen convolutional network."""
+"""Hybrid vision transformers: a vision transformer on the feature map of a frozen convolutional
+network.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,17 @@ from torch import Tensor
 from transformers import ViTConfig, ViTModel
 from transformers.models.vit.modeling_vit import ViTEmbeddings
 
-from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, scaled
+from fedmuscle_lib.models.efficientnet_lite import (
+    EfficientNetLiteConfig,
+    EfficientNetLiteModel,
+    scaled,
+)
 from fedmuscle_lib.models.vision import VisionTransformer
 
 
 class HybridViTConfig(ViTConfig):
-    """Config of a ViT for pictures of ``image_size`` px. Each patch is one position of the stem's map, so ``patch_size`` is its stride.
+    """Config of a ViT for pictures of ``image_size`` px. Each patch is one position of the stem's
+    map, so ``patch_size`` is its stride.
 
     ``stem`` holds the numbers of an EfficientNet-Lite's config, of its first stages alone.
     """
@@ -26,7 +33,9 @@ class HybridViTConfig(ViTConfig):
 
 
 class Stem(EfficientNetLiteModel):
-    """Pixel values (b, 3, h, w) -> (b, channels, h/16, w/16), the map after the last block, in evaluation mode."""
+    """Pixel values (b, 3, h, w) -> (b, channels, h/16, w/16), the map after the last block, in
+    evaluation mode.
+    """
 
     def __init__(self, config: EfficientNetLiteConfig) -> None:
         super().__init__(config)
@@ -40,7 +49,9 @@ class Stem(EfficientNetLiteModel):
 
 
 class HybridEmbeddings(ViTEmbeddings):
-    """A ViT's embeddings, [CLS] token and positions, of the places of the stem's map, which is standardised by channel."""
+    """A ViT's embeddings, [CLS] token and positions, of the places of the stem's map, which is
+    standardised by channel.
+    """
 
     mean: Tensor  # Shape: (channels, 1, 1)
     std: Tensor
@@ -48,7 +59,11 @@ class HybridEmbeddings(ViTEmbeddings):
     def __init__(self, config: HybridViTConfig) -> None:
         stem = EfficientNetLiteConfig(**(config.stem or {}))
         channels, side = stem.out_channels[-1], config.image_size // config.patch_size
-        super().__init__(ViTConfig(**config.to_dict() | {"image_size": side, "patch_size": 1, "num_channels": channels}))
+        super().__init__(
+            ViTConfig(
+                **config.to_dict() | {"image_size": side, "patch_size": 1, "num_channels": channels}
+            )
+        )
         self.stem, self.side = Stem(stem), config.image_size
         self.register_buffer("mean", torch.zeros(channels, 1, 1))
         self.register_buffer("std", torch.ones(channels, 1, 1))
@@ -60,7 +75,10 @@ class HybridEmbeddings(ViTEmbeddings):
             ValueError: the pictures have another side: the positions are not theirs.
         """
         if (shape := tuple(pixel_values.shape[-2:])) != (self.side, self.side):
-            raise ValueError(f"this hybrid ViT reads pictures of {self.side} x {self.side} px, got {shape[0]} x {shape[1]}")
+            raise ValueError(
+                f"this hybrid ViT reads pictures of {self.side} x {self.side} px, got {shape[0]} x"
+                f" {shape[1]}"
+            )
         return self.tokens(self.stem(pixel_values))
 
     def tokens(self, maps: Tensor) -> Tensor:
@@ -71,9 +89,10 @@ class HybridEmbeddings(ViTEmbeddings):
 class HybridViTModel(ViTModel):
     """Pixel values (b, 3, side, side) -> ``last_hidden_state`` (b, 1 + places, width).
 
-    Dosovitskiy et al. (2021), section 3.1: "As an alternative to raw image patches, the input sequence can be formed from feature maps
-    of a CNN", with patches of one place. Here the CNN is an EfficientNet-Lite up to stride 16, and frozen. The transformer is
-    transformers' ViT without its pooler. ``AutoModel`` refuses the checkpoints: it does not know their ``model_type``.
+    Dosovitskiy et al. (2021), section 3.1: "As an alternative to raw image patches, the input
+    sequence can be formed from feature maps of a CNN", with patches of one place. Here the CNN is
+    an EfficientNet-Lite up to stride 16, and frozen. The transformer is transformers' ViT without
+    its pooler. ``AutoModel`` refuses the checkpoints: it does not know their ``model_type``.
     """
 
     config_class = HybridViTConfig

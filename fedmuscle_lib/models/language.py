@@ -16,10 +16,12 @@ from fedmuscle_lib.tasks import Head
 
 
 class LanguageModel(TextEncoder):
-    """Reads (b, l) token ids, padded on the right; its outputs are the logits of each next token, (b, l, vocabulary).
+    """Reads (b, l) token ids, padded on the right; its outputs are the logits of each next token,
+    (b, l, vocabulary).
 
-    The head is the pretrained one, which GPT-2 shares with its token embeddings, and stays frozen: all that a user trains is in w.
-    Features are the mean of the last layer's states over a text's tokens. The paper has no such user; its code's README names one.
+    The head is the pretrained one, which GPT-2 shares with its token embeddings, and stays frozen:
+    all that a user trains is in w. Features are the mean of the last layer's states over a text's
+    tokens. The paper has no such user; its code's README names one.
     """
 
     heads = ("language model",)
@@ -31,9 +33,14 @@ class LanguageModel(TextEncoder):
         return [f"h.{i}" for i in range(backbone.config.num_hidden_layers)]
 
     @staticmethod
-    def build_head(head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int) -> nn.Module:
+    def build_head(
+        head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int
+    ) -> nn.Module:
         if not backbone.config.tie_word_embeddings:
-            raise ValueError(f"a {backbone.config.model_type} whose output layer is not its token embeddings is not known")
+            raise ValueError(
+                f"a {backbone.config.model_type} whose output layer is not its token embeddings is"
+                " not known"
+            )
         return nn.Identity()
 
     def embed(self, inputs: Tensor) -> Tensor:
@@ -43,7 +50,9 @@ class LanguageModel(TextEncoder):
         """A token attends to none after it, so padding changes nothing."""
         known = self._known(state).long()
         options: dict[str, Any] = {"past_key_values": None, "position_ids": self._positions(hidden)}
-        return create_causal_mask(config=self.backbone.config, inputs_embeds=hidden, attention_mask=known, **options)
+        return create_causal_mask(
+            config=self.backbone.config, inputs_embeds=hidden, attention_mask=known, **options
+        )
 
     def block(self, index: int, hidden: Tensor, mask: Any) -> Tensor:
         return self._blocks[index](hidden, None, mask)

@@ -13,8 +13,9 @@ from fedmuscle_lib.models.decoder import decode
 class FeatureMaps(UserModel):
     """Hidden states are (b, width, h, w). Features are the mean over all positions of the last map.
 
-    With a decoder the outputs are (b, classes, h/4, w/4). The decoder reads four maps, which :attr:`read` names, the last one among
-    them. With ``pooled_stages="all"`` the features are the means of all four, side by side.
+    With a decoder the outputs are (b, classes, h/4, w/4). The decoder reads four maps, which
+    :attr:`read` names, the last one among them. With ``pooled_stages="all"`` the features are the
+    means of all four, side by side.
     """
 
     def pooled(self, hidden: Tensor, state: State) -> Tensor:
@@ -32,10 +33,16 @@ class FeatureMaps(UserModel):
         return decode(self.head, self.maps(inputs))
 
     def maps(self, inputs: Tensor | State) -> list[Tensor]:
-        """Return what the decoder reads, from fine to coarse: four maps (b, width, h, w) in the projection's precision."""
+        """Return what the decoder reads, from fine to coarse: four maps (b, width, h, w) in the
+        projection's precision.
+        """
         return [found.to(self.projection.weight.dtype) for found in self._maps(self._state(inputs))]
 
     def _maps(self, state: State) -> list[Tensor]:
-        """The maps of a state, from fine to coarse: those of frozen blocks, then those of adapted ones."""
+        """The maps of a state, from fine to coarse: those of frozen blocks, then those of adapted
+        ones.
+        """
         made = self._rest(state)
-        return [state[f"map {i}"] if i < self.depth else made[i - self.depth + 1] for i in self.read]
+        return [
+            state[f"map {i}"] if i < self.depth else made[i - self.depth + 1] for i in self.read
+        ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-# By model_type: mean and standard deviation of pixel values from 0 to 1, as each family's ``embed`` takes them off.
+# By model_type: mean and standard deviation of pixel values from 0 to 1, as each family's ``embed``
+# takes them off.
 _SCALING = {
     "vit": ([0.5] * 3, [0.5] * 3),
     "segformer": ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
@@ -15,7 +16,9 @@ _BICUBIC = 3  # Pillow's number
 
 
 def image_processor(model_type: str, size: int) -> dict[str, Any]:
-    """The settings of a ``ViTImageProcessor`` that makes of an image what the model's first layer reads: (3, size, size)."""
+    """The settings of a ``ViTImageProcessor`` that makes of an image what the model's first layer
+    reads: (3, size, size).
+    """
     mean, std = _SCALING[model_type]
     return {
         "image_processor_type": "ViTImageProcessor",

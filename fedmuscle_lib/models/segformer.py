@@ -17,13 +17,16 @@ _MEAN, _STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0
 
 
 class SegFormer(FeatureMaps):
-    """Reads (b, 3, h, w) pixel values from 0 to 255; its outputs are (b, classes, h/4, w/4). Its four stages are its blocks.
+    """Reads (b, 3, h, w) pixel values from 0 to 255; its outputs are (b, classes, h/4, w/4). Its
+    four stages are its blocks.
 
-    The head is the MLP decoder on the encoder's four stages (Appendix H). The paper does not say what the representation model is; its
-    Appendix R names the place where representations are taken as a limitation. Ours is the encoder: it is what LoRA adapts and
-    what stands before the head, as for every other user. Features are the mean over all positions of its last stage, the most
-    abstract, so that what is aligned says what is in an image and leaves where it is to the shallower stages that the decoder reads too;
-    or, side by side, of all four stages, which constrains everything that the decoder reads.
+    The head is the MLP decoder on the encoder's four stages (Appendix H). The paper does not say
+    what the representation model is; its Appendix R names the place where representations are taken
+    as a limitation. Ours is the encoder: it is what LoRA adapts and what stands before the head, as
+    for every other user. Features are the mean over all positions of its last stage, the most
+    abstract, so that what is aligned says what is in an image and leaves where it is to the
+    shallower stages that the decoder reads too; or, side by side, of all four stages, which
+    constrains everything that the decoder reads.
     """
 
     heads = ("decoder",)
@@ -37,14 +40,24 @@ class SegFormer(FeatureMaps):
     def width(self, backbone: PreTrainedModel) -> int:
         if (stages := backbone.config.num_encoder_blocks) != len(self.read):
             raise ValueError(
-                f"{backbone.name_or_path}/config.json: num_encoder_blocks is {stages}, and the decoder reads {len(self.read)} stages"
+                f"{backbone.name_or_path}/config.json: num_encoder_blocks is {stages}, and the"
+                f" decoder reads {len(self.read)} stages"
             )
-        return sum(backbone.config.hidden_sizes) if self.pooled_stages == "all" else backbone.config.hidden_sizes[-1]
+        return (
+            sum(backbone.config.hidden_sizes)
+            if self.pooled_stages == "all"
+            else backbone.config.hidden_sizes[-1]
+        )
 
     @staticmethod
-    def build_head(head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int) -> nn.Module:
+    def build_head(
+        head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int
+    ) -> nn.Module:
         config = copy.deepcopy(backbone.config)
-        config.num_labels, config.classifier_dropout_prob = n_outputs, 0.0  # no dropout, as for every other head
+        config.num_labels, config.classifier_dropout_prob = (
+            n_outputs,
+            0.0,
+        )  # no dropout, as for every other head
         return SegformerDecodeHead(config)
 
     def embed(self, inputs: Tensor) -> Tensor:

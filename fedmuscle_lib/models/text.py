@@ -12,13 +12,19 @@ from fedmuscle_lib.models.base import State, UserModel
 
 
 class TextEncoder(UserModel):
-    """Reads (b, l) token ids, padded on the right. Features are the mean over a text's own tokens of the last layer's states, or that
-    of the CLS token, with which every text begins. The paper does not say how texts are pooled; ours is as for images.
+    """Reads (b, l) token ids, padded on the right. Features are the mean over a text's own tokens
+    of the last layer's states, or that of the CLS token, with which every text begins. The paper
+    does not say how texts are pooled; ours is as for images.
     """
 
     reads = "texts"
     has_cls = True
-    attention: ClassVar[tuple[str, ...]] = ("query", "value", "q_lin", "v_lin")  # BERT's and DistilBERT's
+    attention: ClassVar[tuple[str, ...]] = (
+        "query",
+        "value",
+        "q_lin",
+        "v_lin",
+    )  # BERT's and DistilBERT's
 
     @staticmethod
     def block_names(backbone: PreTrainedModel) -> list[str]:
@@ -33,7 +39,9 @@ class TextEncoder(UserModel):
 
     def mask(self, hidden: Tensor, state: State) -> Any:
         known = self._known(state).long()
-        return create_bidirectional_mask(config=self.backbone.config, inputs_embeds=hidden, attention_mask=known)
+        return create_bidirectional_mask(
+            config=self.backbone.config, inputs_embeds=hidden, attention_mask=known
+        )
 
     def block(self, index: int, hidden: Tensor, mask: Any) -> Tensor:
         return self._blocks[index](hidden, mask)
@@ -48,7 +56,9 @@ class TextEncoder(UserModel):
 
 
 def padding(config: PretrainedConfig) -> int:
-    """The id that fills a batch of texts up; where a model has none, as GPT-2, the one that ends a text."""
+    """The id that fills a batch of texts up; where a model has none, as GPT-2, the one that ends a
+    text.
+    """
     return config.eos_token_id if config.pad_token_id is None else config.pad_token_id
 
 

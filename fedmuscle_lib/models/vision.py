@@ -9,8 +9,9 @@ from fedmuscle_lib.models.base import State, UserModel
 
 
 class VisionTransformer(UserModel):
-    """Reads (b, 3, h, w) pixel values from 0 to 255. Features are the mean of the patch tokens after the last layer norm, or the CLS
-    token there. Pixels are scaled to [-1, 1], which is what the ViT checkpoints of the paper expect too.
+    """Reads (b, 3, h, w) pixel values from 0 to 255. Features are the mean of the patch tokens
+    after the last layer norm, or the CLS token there. Pixels are scaled to [-1, 1], which is what
+    the ViT checkpoints of the paper expect too.
     """
 
     attention = ("q_proj", "v_proj")

@@ -1,18 +1,23 @@
 """The Muscle loss, equation (3), with its gradient in closed form.
 
-For row i of the anchor n, with m over the other members and j = (j_1 .. j_M) over all tuples of samples, one for each of them:
+For row i of the anchor n, with m over the other members and j = (j_1 .. j_M) over all tuples of
+samples, one for each of them:
 
                       alpha(i .. i) exp( sum_m  z^n_i . z^m_i / tau_{n,m} )
-    L(i)  =  -log  ---------------------------------------------------------------,       loss = mean of L(i) over the batch
+    L(i)  =  -log  ---------------------------------------------------------------
                     sum_j  alpha(j) exp( sum_m  z^n_i . z^m_{j_m} / tau_{n,m} )
 
-    alpha(j)  =  exp( - sum_{l < k}  gamma_{l,k}  z^l_{j_l} . z^k_{j_k} ),      gamma_{l,k}  =  1 / tau'_{l,k}  -  1 / tau_{l,k}
+    alpha(j)  =  exp( - sum_{l < k}  gamma_{l,k}  z^l_{j_l} . z^k_{j_k} )
 
-tau is the paper's tau^(N) and tau' its tau^(N-1); its sum over ordered pairs with a factor 1/2 is the sum over pairs l < k here.
-``muscle_loss_loop`` in ``reference.py`` is this equation in 20 lines, term by term; what follows gives the same value and gradient
-without the B^(M+1) terms.
+    gamma_{l,k}  =  1 / tau'_{l,k}  -  1 / tau_{l,k}
 
-Letters: ``b`` batch, ``d`` dimension, ``m`` other members (the paper's M, which does not count the anchor).
+and the loss is the mean of L(i) over the batch. tau is the paper's tau^(N) and tau' its tau^(N-1);
+its sum over ordered pairs with a factor 1/2 is the sum over pairs l < k here. ``muscle_loss_loop``
+in ``reference.py`` is this equation in 20 lines, term by term; what follows gives the same value
+and gradient without the B^(M+1) terms.
+
+Letters: ``b`` batch, ``d`` dimension, ``m`` other members (the paper's M, which does not count the
+anchor).
 """
 
 from __future__ import annotations
@@ -29,7 +34,8 @@ from .partition import MEMORY_BUDGET, fits, joint, log_partition, unpack
 from .temperature import Temperature, Temperatures, member_name, temperatures
 from .temperature_gradient import coefficients, learnt, slopes
 
-# Normalising in bfloat16 rounds the norm and the quotients by 2^-9 each; float16 and float32 stay far below.
+# Normalising in bfloat16 rounds the norm and the quotients by 2^-9 each; float16 and float32 stay
+# far below.
 NORM_TOLERANCE = 1e-2
 
 
@@ -46,7 +52,12 @@ def muscle_loss(
 
 
 @overload
-def muscle_loss(anchor: list[Tensor], others: Tensor, tau: float | Tensor, tau_prime: torch.device | str | None = None) -> Tensor: ...
+def muscle_loss(
+    anchor: list[Tensor],
+    others: Tensor,
+    tau: float | Tensor,
+    tau_prime: torch.device | str | None = None,
+) -> Tensor: ...
 
 
 def muscle_loss(
@@ -60,17 +71,20 @@ def muscle_loss(
 ) -> Tensor:
     """Mean over the batch of equation (3); with ``m = 1`` it is InfoNCE, equation (1).
 
-    The anchor gets a gradient, and temperatures that are tensors with ``requires_grad``. The others are other users' representations,
-    constants here whatever their ``requires_grad``. Differentiable once; a second derivative is refused. ``torch.func.grad`` takes it;
+    The anchor gets a gradient, and temperatures that are tensors with ``requires_grad``. The others
+    are other users' representations, constants here whatever their ``requires_grad``.
+    Differentiable once; a second derivative is refused. ``torch.func.grad`` takes it;
     ``torch.func.vmap`` does not, because the inputs' values are checked.
 
-    The original README's call, ``muscle_loss([anchor, *others], alpha, tau, device)`` with ``compute_alpha``'s table, gives the same
-    through tensors of b^(m+1) entries (``original.py``).
+    The original README's call, ``muscle_loss([anchor, *others], alpha, tau, device)`` with
+    ``compute_alpha``'s table, gives the same through tensors of b^(m+1) entries (``original.py``).
 
     Args:
         anchor: (b, d), rows of unit norm: the user's own representations of b public samples.
-        others: (m, b, d), or m tensors (b, d), rows of unit norm: other users' representations of the same samples.
-        tau: tau^(M+1) of equation (3): a positive number, or a symmetric (m+1, m+1) matrix over (anchor, others...).
+        others: (m, b, d), or m tensors (b, d), rows of unit norm: other users' representations of
+            the same samples.
+        tau: tau^(M+1) of equation (3): a positive number, or a symmetric (m+1, m+1) matrix over
+            (anchor, others...).
         tau_prime: tau^(M), at most tau for every pair of others: a number or a matrix likewise.
         names: m+1 names, the anchor's first, by which errors call the members.
         memory_budget: bytes of working memory; sums over more tuples than fit are streamed.
@@ -79,9 +93,10 @@ def muscle_loss(
         A scalar, in float32 for half-precision inputs and in the inputs' precision otherwise.
 
     Raises:
-        ValueError: naming the member at fault and the value: values that are not finite; rows whose norm is off 1 by more than
-            ``NORM_TOLERANCE`` (which admits rows normalised in bfloat16); a member whose b or d differs from the anchor's; b < 2; m < 1;
-            a temperature that is not positive; tau' > tau for a pair of others.
+        ValueError: naming the member at fault and the value: values that are not finite; rows whose
+            norm is off 1 by more than ``NORM_TOLERANCE`` (which admits rows normalised in
+            bfloat16); a member whose b or d differs from the anchor's; b < 2; m < 1; a temperature
+            that is not positive; tau' > tau for a pair of others.
 
     Source:
         Equation (3); for the weighting coefficients Appendix A, equations (13)-(15).
@@ -102,15 +117,28 @@ def muscle_loss(
     work = others.dtype if fits(others.dtype, heats.reach, b, m) else torch.float64
     with without_autocast(anchor.device):
         keys, log_pair = log_factors(others.to(work), heats)
-        loss = contrast(anchor.to(work), keys, log_pair, heats.reach, memory_budget).to(others.dtype)
+        loss = contrast(anchor.to(work), keys, log_pair, heats.reach, memory_budget).to(
+            others.dtype
+        )
         if learnt(tau, tau_prime):
-            found = slopes(anchor.detach().to(work), others.to(work), keys, log_pair, heats.reach, int(memory_budget))
-            for coefficient, slope in zip(coefficients(tau, tau_prime, others.to(work)), found, strict=True):
+            found = slopes(
+                anchor.detach().to(work),
+                others.to(work),
+                keys,
+                log_pair,
+                heats.reach,
+                int(memory_budget),
+            )
+            for coefficient, slope in zip(
+                coefficients(tau, tau_prime, others.to(work)), found, strict=True
+            ):
                 loss = loss + given(coefficient, loss.new_zeros(()), slope)
         return loss
 
 
-def representations(anchor: Tensor, others: Tensor | Sequence[Tensor], names: Sequence[str] | None = None) -> Tensor:
+def representations(
+    anchor: Tensor, others: Tensor | Sequence[Tensor], names: Sequence[str] | None = None
+) -> Tensor:
     """The others as one detached (m, b, d) tensor in the loss's precision, at least float32.
 
     Raises:
@@ -135,8 +163,11 @@ def representations(anchor: Tensor, others: Tensor | Sequence[Tensor], names: Se
     return stacked
 
 
-def log_alpha(others: Tensor | Sequence[Tensor], tau: Temperature = 0.2, tau_prime: Temperature = 0.15) -> Tensor:
-    """Logarithms of equation (3)'s weighting coefficients, one for each tuple: (b,) * m. To look at, for small b^m.
+def log_alpha(
+    others: Tensor | Sequence[Tensor], tau: Temperature = 0.2, tau_prime: Temperature = 0.15
+) -> Tensor:
+    """Logarithms of equation (3)'s weighting coefficients, one for each tuple: (b,) * m. To look
+    at, for small b^m.
 
     Args:
         others: (m, b, d) or m tensors (b, d).
@@ -151,15 +182,19 @@ def log_alpha(others: Tensor | Sequence[Tensor], tau: Temperature = 0.2, tau_pri
 
 
 def log_factors(others: Tensor, heats: Temperatures) -> tuple[Tensor, Tensor]:
-    """Return what the loss needs of the others: ``keys`` z^m_j / tau_{n,m} (m, b, d) and ``log_pair`` (b, m(m-1)/2, b).
+    """Return what the loss needs of the others: ``keys`` z^m_j / tau_{n,m} (m, b, d) and
+    ``log_pair`` (b, m(m-1)/2, b).
 
-    ``log_pair[j, p, j']`` is -gamma z^l_j . z^k_j' for the p-th pair (l, k) of ``pairs(m)``, so that log alpha is a sum over p.
+    ``log_pair[j, p, j']`` is -gamma z^l_j . z^k_j' for the p-th pair (l, k) of ``pairs(m)``, so
+    that log alpha is a sum over p.
     """
     m, b, d = others.shape
     keys = others * _scale(heats.inverse, others, (m, 1, 1))
     if m == 1:
         return keys, others.new_empty(b, 0, b)
-    similarities = [others[l] @ others[l + 1 :].reshape(-1, d).T for l in range(m - 1)]  # (b, (m-1-l) b)
+    similarities = [
+        others[l] @ others[l + 1 :].reshape(-1, d).T for l in range(m - 1)
+    ]  # (b, (m-1-l) b)
     log_pair = torch.cat(similarities, dim=1).view(b, -1, b)  # (b, m(m-1)/2, b)
     return keys, log_pair.mul_(_scale([-gamma for gamma in heats.gamma], others, (-1, 1)))
 
@@ -169,7 +204,9 @@ def _scale(values: Sequence[float], like: Tensor, shape: tuple[int, ...]) -> flo
     return values[0] if len(set(values)) == 1 else like.new_tensor(values).view(shape)
 
 
-def contrast(anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, memory_budget: int = MEMORY_BUDGET) -> Tensor:
+def contrast(
+    anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, memory_budget: int = MEMORY_BUDGET
+) -> Tensor:
     """Equation (5), the loss from what the server knows without the anchor.
 
     Args:
@@ -180,21 +217,33 @@ def contrast(anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, memor
     """
     wanted = torch.is_grad_enabled() and anchor.requires_grad
     with torch.no_grad():
-        value, gradient = closed_form(anchor.detach(), keys, log_pair, reach, int(memory_budget), wanted)
+        value, gradient = closed_form(
+            anchor.detach(), keys, log_pair, reach, int(memory_budget), wanted
+        )
     return value if gradient is None else given(anchor, value, gradient)
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager:
     """Mixed precision would round the logits to half precision, whatever the inputs' own."""
-    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
+    return (
+        torch.autocast(device.type, enabled=False)
+        if torch.is_autocast_enabled(device.type)
+        else nullcontext()
+    )
 
 
-def closed_form(anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, budget: int, gradient: bool) -> tuple[Tensor, Tensor | None]:
-    """Value and gradient (b, d) in one pass: the gradient is a difference of expectations and needs no graph through the sum."""
+def closed_form(
+    anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, budget: int, gradient: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Value and gradient (b, d) in one pass: the gradient is a difference of expectations and needs
+    no graph through the sum.
+    """
     m, b, d = keys.shape
     flat = keys.reshape(m * b, d)
     unary = (anchor @ flat.T).view(b, m, b)  # log x_m(i, j)
-    log_z, p = log_partition(unary, log_pair, reach, budget, with_marginals=gradient)  # (b,), (b, m, b)
+    log_z, p = log_partition(
+        unary, log_pair, reach, budget, with_marginals=gradient
+    )  # (b,), (b, m, b)
     positive = unary.diagonal(dim1=0, dim2=2).sum() + log_pair.diagonal(dim1=0, dim2=2).sum()
     value = ((log_z.sum() - positive) / b).to(anchor.dtype)
     if p is None:
@@ -205,7 +254,9 @@ def closed_form(anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, bu
 
 
 def given(variable: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-    """``value``, whose derivative in ``variable`` is ``gradient``; differentiating that in turn is an error and not a silent zero."""
+    """``value``, whose derivative in ``variable`` is ``gradient``; differentiating that in turn is
+    an error and not a silent zero.
+    """
     return _Given.apply(variable, value, gradient)
 
 
@@ -238,18 +289,30 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        raise RuntimeError("the loss is differentiable once: its gradient is a closed form that autograd does not see into")
+        raise RuntimeError(
+            "the loss is differentiable once: its gradient is a closed form that autograd does not"
+            " see into"
+        )
 
 
-def _check_shape(shape: torch.Size, anchor: Tensor, index: int, names: Sequence[str] | None) -> None:
+def _check_shape(
+    shape: torch.Size, anchor: Tensor, index: int, names: Sequence[str] | None
+) -> None:
     if len(shape) != 2 or shape[0] < 2:
-        raise ValueError(f"{member_name(index, names)} has shape {tuple(shape)}: (b, d) with b >= 2 samples is needed")
+        raise ValueError(
+            f"{member_name(index, names)} has shape {tuple(shape)}: (b, d) with b >= 2 samples is"
+            " needed"
+        )
     if shape != anchor.shape:
-        raise ValueError(f"{member_name(index, names)} has shape {tuple(shape)}, the anchor {tuple(anchor.shape)}: b and d must agree")
+        raise ValueError(
+            f"{member_name(index, names)} has shape {tuple(shape)}, the anchor"
+            f" {tuple(anchor.shape)}: b and d must agree"
+        )
 
 
 def _unit_norm(rows: Tensor) -> bool:
-    # One reduction finds every fault: nan and inf carry over to the norm, and comparisons with nan are false.
+    # One reduction finds every fault: nan and inf carry over to the norm, and comparisons with nan
+    # are false.
     low, high = torch.linalg.vector_norm(rows, dim=-1).aminmax()
     return float(low) >= 1 - NORM_TOLERANCE and float(high) <= 1 + NORM_TOLERANCE
 
@@ -265,4 +328,7 @@ def _blame(members: Sequence[Tensor], names: Sequence[str] | None) -> None:
         strange = member[row][~member[row].isfinite()]
         if len(strange):
             raise ValueError(f"{place} holds {float(strange[0])}: finite values are needed")
-        raise ValueError(f"{place} has norm {float(norms[row]):.6g}: rows of norm 1 +- {NORM_TOLERANCE} are needed")
+        raise ValueError(
+            f"{place} has norm {float(norms[row]):.6g}: rows of norm 1 +- {NORM_TOLERANCE} are"
+            " needed"
+        )

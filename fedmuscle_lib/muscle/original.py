@@ -1,7 +1,8 @@
-"""The calls of the original code's README: the server's table of log alpha, and the loss that is given it.
+"""The calls of the original code's README: the server's table of log alpha, and the loss that is
+given it.
 
-They are for code that was written against the README. Both hold tensors of B^(M+1) entries; ``muscle_loss(anchor, others, tau, tau_prime)``
-has the same value and gradient without them.
+They are for code that was written against the README. Both hold tensors of B^(M+1) entries;
+``muscle_loss(anchor, others, tau, tau_prime)`` has the same value and gradient without them.
 """
 
 from __future__ import annotations
@@ -16,27 +17,35 @@ from .reference import dense_log_alpha, dense_loss
 
 @torch.no_grad()
 def compute_alpha(
-    rep_matrices: Sequence[Tensor], tau: float | Tensor, tau_prime: float | Tensor, device: torch.device | str | None = None
+    rep_matrices: Sequence[Tensor],
+    tau: float | Tensor,
+    tau_prime: float | Tensor,
+    device: torch.device | str | None = None,
 ) -> Tensor:
-    """Logarithm of equation (3)'s weighting coefficients, as the README's server sends it: (b,) * (m+1), equal for all rows of the anchor.
+    """Logarithm of equation (3)'s weighting coefficients, as the README's server sends it: (b,) *
+    (m+1), equal for all rows of the anchor.
 
     Args:
-        rep_matrices: the anchor and the m others, in this order, each (b, d).
-        tau, tau_prime: numbers or (m+1, m+1) matrices over the members; gamma = 1 / tau_prime - 1 / tau.
+        rep_matrices: the anchor and the m others, in this order, each (b, d). tau, tau_prime:
+        numbers or (m+1, m+1) matrices over the members; gamma = 1 / tau_prime - 1 / tau.
         device: of the table; by default the members'.
 
     Returns:
-        What ``muscle_loss(rep_matrices, alpha, tau, device)`` takes. With one other there is no pair to weigh, and all entries are 0.
+        What ``muscle_loss(rep_matrices, alpha, tau, device)`` takes. With one other there is no
+        pair to weigh, and all entries are 0.
 
     Raises:
         ValueError: there is no other member, or members differ in shape.
     """
     _check(rep_matrices)
-    return dense_log_alpha([member if device is None else member.to(device) for member in rep_matrices], tau, tau_prime)
+    return dense_log_alpha(
+        [member if device is None else member.to(device) for member in rep_matrices], tau, tau_prime
+    )
 
 
 def loss_given_alpha(rep_matrices: Sequence[Tensor], alpha: Tensor, tau: float | Tensor) -> Tensor:
-    """Equation (5), given ``compute_alpha``'s table: the README's loss, a scalar. Only the anchor, the first member, gets a gradient.
+    """Equation (5), given ``compute_alpha``'s table: the README's loss, a scalar. Only the anchor,
+    the first member, gets a gradient.
 
     Raises:
         ValueError: the table is not one of these members.
@@ -45,7 +54,10 @@ def loss_given_alpha(rep_matrices: Sequence[Tensor], alpha: Tensor, tau: float |
     wanted = (len(rep_matrices[0]),) * len(rep_matrices)
     if not isinstance(alpha, Tensor) or tuple(alpha.shape) != wanted:
         found = tuple(alpha.shape) if isinstance(alpha, Tensor) else type(alpha).__name__
-        raise ValueError(f"alpha: compute_alpha gives a table of {wanted} for {len(rep_matrices)} members, got {found}")
+        raise ValueError(
+            f"alpha: compute_alpha gives a table of {wanted} for {len(rep_matrices)} members, got"
+            f" {found}"
+        )
     anchor, *others = rep_matrices
     return dense_loss([anchor, *(other.detach() for other in others)], alpha.detach(), tau)
 
@@ -55,4 +67,7 @@ def _check(members: Sequence[Tensor]) -> None:
         raise ValueError(f"rep_matrices: an anchor and at least one other, got {len(members)}")
     for index, member in enumerate(members):
         if member.ndim != 2 or member.shape != members[0].shape:
-            raise ValueError(f"rep_matrices[{index}] has shape {tuple(member.shape)}, the anchor {tuple(members[0].shape)}; each is (b, d)")
+            raise ValueError(
+                f"rep_matrices[{index}] has shape {tuple(member.shape)}, the anchor"
+                f" {tuple(members[0].shape)}; each is (b, d)"
+            )

@@ -1,4 +1,6 @@
-"""Temperatures of the Muscle loss, one for each pair of members, and what equation (22) says about them."""
+"""Temperatures of the Muscle loss, one for each pair of members, and what equation (22) says about
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ Number = TypeVar("Number", float, torch.Tensor)
 
 
 def member_name(index: int, names: Sequence[str] | None = None) -> str:
-    """Return what errors call a member: its name if the caller gave one (``names``, anchor first), else its place in the call."""
+    """Return what errors call a member: its name if the caller gave one (``names``, anchor first),
+    else its place in the call.
+    """
     place = "anchor" if index == 0 else f"others[{index - 1}]"
     return place if names is None else f"{place} ({names[index]})"
 
@@ -28,7 +32,8 @@ class Temperatures:
 
     Attributes:
         inverse: 1 / tau_{n,m}, one for each of the m other members.
-        gamma: 1 / tau'_{l,k} - 1 / tau_{l,k}, one for each pair of other members, in the order of ``pairs(m)``.
+        gamma: 1 / tau'_{l,k} - 1 / tau_{l,k}, one for each pair of other members, in the order of
+            ``pairs(m)``.
     """
 
     inverse: tuple[float, ...]
@@ -40,24 +45,30 @@ class Temperatures:
         return sum(self.gamma)
 
 
-def temperatures(tau: Temperature, tau_prime: Temperature, m: int, names: Sequence[str] | None = None) -> Temperatures:
+def temperatures(
+    tau: Temperature, tau_prime: Temperature, m: int, names: Sequence[str] | None = None
+) -> Temperatures:
     """Reads tau = tau^(M+1) and tau' = tau^(M) of equation (3) for an anchor and ``m`` others.
 
     Args:
-        tau: a number, or a symmetric (m+1, m+1) matrix over (anchor, others...); its diagonal is not used.
+        tau: a number, or a symmetric (m+1, m+1) matrix over (anchor, others...); its diagonal is
+            not used.
         tau_prime: the same; only its entries between two others are used.
         m: how many others there are.
         names: names of the anchor and the others for errors.
 
     Raises:
-        ValueError: for a matrix of another shape or not symmetric, a temperature that is not positive, or a pair with tau' > tau
-            (gamma < 0, which equation (22) excludes: see Remark 1).
+        ValueError: for a matrix of another shape or not symmetric, a temperature that is not
+            positive, or a pair with tau' > tau (gamma < 0, which equation (22) excludes: see Remark
+            1).
     """
     names = None if names is None else tuple(names)
     return _read(_hashable(tau), _hashable(tau_prime), m, names)
 
 
-def check_temperatures(tau: Temperature, tau_prime: Temperature, names: Sequence[str], ordered: bool = True) -> None:
+def check_temperatures(
+    tau: Temperature, tau_prime: Temperature, names: Sequence[str], ordered: bool = True
+) -> None:
     """Check temperatures between all members of a federation, each of whom is an anchor to others.
 
     Args:
@@ -68,7 +79,10 @@ def check_temperatures(tau: Temperature, tau_prime: Temperature, names: Sequence
     Raises:
         ValueError: as :func:`temperatures`.
     """
-    high, low = _table("tau", _hashable(tau), len(names)), _table("tau_prime", _hashable(tau_prime), len(names))
+    high, low = (
+        _table("tau", _hashable(tau), len(names)),
+        _table("tau_prime", _hashable(tau_prime), len(names)),
+    )
     for l, k in pairs(len(names)):
         _pair(high, low, l, k, names, ordered)
 
@@ -88,7 +102,10 @@ def lower_order_temperature(tau: Number) -> Number:
 def _hashable(value: Temperature) -> float | Table:
     if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):  # the latter has numpy's
         if len(shape := tuple(getattr(value, "shape", ()))) not in (0, 2):
-            raise ValueError(f"a temperature has shape {shape}: a number, shape (), or a matrix over the members is needed")
+            raise ValueError(
+                f"a temperature has shape {shape}: a number, shape (), or a matrix over the members"
+                " is needed"
+            )
         value = value.tolist()
     if isinstance(value, (int, float)):
         return float(value)
@@ -96,7 +113,9 @@ def _hashable(value: Temperature) -> float | Table:
 
 
 @lru_cache(maxsize=256)
-def _read(tau: float | Table, tau_prime: float | Table, m: int, names: tuple[str, ...] | None) -> Temperatures:
+def _read(
+    tau: float | Table, tau_prime: float | Table, m: int, names: tuple[str, ...] | None
+) -> Temperatures:
     tau, tau_prime = _table("tau", tau, m + 1), _table("tau_prime", tau_prime, m + 1)
     members = [member_name(index, names) for index in range(m + 1)]
     inverse = [1 / _positive("tau", tau, 0, other, members) for other in range(1, m + 1)]
@@ -104,12 +123,15 @@ def _read(tau: float | Table, tau_prime: float | Table, m: int, names: tuple[str
     return Temperatures(tuple(inverse), tuple(1 / low - 1 / high for high, low in ends))
 
 
-def _pair(tau: Table, tau_prime: Table, l: int, k: int, names: Sequence[str], ordered: bool = True) -> tuple[float, float]:
+def _pair(
+    tau: Table, tau_prime: Table, l: int, k: int, names: Sequence[str], ordered: bool = True
+) -> tuple[float, float]:
     high, low = _positive("tau", tau, l, k, names), _positive("tau_prime", tau_prime, l, k, names)
     if ordered and low > high:
         gamma = 1 / low - 1 / high
         raise ValueError(
-            f"tau_prime = {low} exceeds tau = {high} for {names[l]}, {names[k]}: gamma = {gamma:.4g} < 0; raise tau, or lower tau_prime"
+            f"tau_prime = {low} exceeds tau = {high} for {names[l]}, {names[k]}: gamma ="
+            f" {gamma:.4g} < 0; raise tau, or lower tau_prime"
         )
     return high, low
 
@@ -118,10 +140,15 @@ def _table(what: str, value: float | Table, n: int) -> Table:
     if isinstance(value, float):
         return ((value,) * n,) * n
     if len(value) != n or any(len(row) != n for row in value):
-        raise ValueError(f"{what}: a matrix over {n} members is ({n}, {n}), this one has rows {[len(row) for row in value]}")
+        raise ValueError(
+            f"{what}: a matrix over {n} members is ({n}, {n}), this one has rows"
+            f" {[len(row) for row in value]}"
+        )
     for l, k in pairs(n):
         if value[l][k] != value[k][l]:
-            raise ValueError(f"{what} is not symmetric: [{l}, {k}] = {value[l][k]}, [{k}, {l}] = {value[k][l]}")
+            raise ValueError(
+                f"{what} is not symmetric: [{l}, {k}] = {value[l][k]}, [{k}, {l}] = {value[k][l]}"
+            )
     return value
 
 

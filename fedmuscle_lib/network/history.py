@@ -1,4 +1,6 @@
-"""What happened in a federation's rounds, as the server saw it; and its state on disk, from which a killed server resumes."""
+"""What happened in a federation's rounds, as the server saw it; and its state on disk, from which a
+killed server resumes.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +23,40 @@ from fedmuscle_lib.tasks import direction
 
 STATE = "state.json"
 LOST = "started again from its checkpoint before this round"
-_HALF = [f".*.{kind}-{'[0-9a-f]' * 8}" for kind in ("json", "csv", "pt")]  # by a process that was killed while writing
-# Columns of the tables, each a CSV in the server's folder. Rounds count from 1; bytes are the messages' numbers, without framing.
+_HALF = [
+    f".*.{kind}-{'[0-9a-f]' * 8}" for kind in ("json", "csv", "pt")
+]  # by a process that was killed while writing
+# Columns of the tables, each a CSV in the server's folder. Rounds count from 1; bytes are the
+# messages' numbers, without framing.
 #
-# rounds: a row a round; seconds of waiting for the parties, and of exchange, from the first batch to the last.
-# users: a row a round and user. took_part says whether it was there when the alignment began, why_not what the server says of one who was
-#     not or who left; metric, value and local are what a party reports, gain_percent how much better value is than local.
-# measures: how far the users agreed (``fedmuscle_lib.fedmuscle.outliers``).
+# rounds: a row a round; seconds of waiting for the parties, and of exchange, from the first batch
+# to the last. users: a row a round and user. took_part says whether it was there when the alignment
+# began, why_not what the server says of one who was not or who left; metric, value and local are
+# what a party reports, gain_percent how much better value is than local. measures: how far the
+# users agreed (``fedmuscle_lib.fedmuscle.outliers``).
 TABLES = {
     "rounds": ("round", "users", "alignment_loss", "waiting_seconds", "exchange_seconds"),
-    "users": ("round", "user", "took_part", "why_not", "uplink_bytes", "downlink_bytes", "metric", "value", "local", "gain_percent"),
+    "users": (
+        "round",
+        "user",
+        "took_part",
+        "why_not",
+        "uplink_bytes",
+        "downlink_bytes",
+        "metric",
+        "value",
+        "local",
+        "gain_percent",
+    ),
     "measures": ("round", "user", "measure", "value"),
 }
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Make a folder and hold it, since two processes would spoil each other's state; raises Busy if another process holds it."""
+    """Make a folder and hold it, since two processes would spoil each other's state; raises Busy if
+    another process holds it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(str(folder / "lock"), timeout=0):
@@ -66,7 +85,9 @@ class History:
     def __init__(self, folder: Path | None, terms: Terms) -> None:
         self._folder, self._terms = folder, terms.model_dump(mode="json")
         self.finished, self.over = 0, set[int]()
-        self._reports: dict[tuple[Any, Any], Report] = {}  # by round and user, of a round that is not accounted for
+        self._reports: dict[
+            tuple[Any, Any], Report
+        ] = {}  # by round and user, of a round that is not accounted for
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
         if folder is not None and (folder / STATE).exists():
             self._read(folder / STATE)
@@ -74,25 +95,41 @@ class History:
     def _read(self, path: Path) -> None:
         state = files.read_json(path)
         try:
-            changed = [name for name, value in self._terms.items() if state["terms"].get(name) != value]
-            finished, over, rows = state["finished"], set(state["over"]), {name: list(state["rows"][name]) for name in TABLES}
-            whole = type(finished) is int and all(row.keys() == set(TABLES[name]) for name in rows for row in rows[name])
+            changed = [
+                name for name, value in self._terms.items() if state["terms"].get(name) != value
+            ]
+            finished, over, rows = (
+                state["finished"],
+                set(state["over"]),
+                {name: list(state["rows"][name]) for name in TABLES},
+            )
+            whole = type(finished) is int and all(
+                row.keys() == set(TABLES[name]) for name in rows for row in rows[name]
+            )
         except (KeyError, TypeError, AttributeError):
             raise DataError(f"{path}: no state of a server") from None
         if changed:
-            raise DataError(f"{path}: of a federation with other terms ({', '.join(changed)}); name another folder for a new one")
+            raise DataError(
+                f"{path}: of a federation with other terms ({', '.join(changed)}); name another"
+                " folder for a new one"
+            )
         if not whole or not 0 <= finished <= self._terms["rounds"]:
             raise DataError(f"{path}: no state of a server")
         self.finished, self.over, self.rows = finished, over, rows
 
     def add(self, table: str, **row: Any) -> None:
-        """Append a row; a column that is not given has no value. A user's has what it reported of the round."""
+        """Append a row; a column that is not given has no value.
+
+        A user's has what it reported of the round.
+        """
         if table == "users" and (report := self._reports.pop((row["round"], row["user"]), None)):
             row |= columns_of(report)
         self.rows[table].append({name: row.get(name) for name in TABLES[table]})
 
     def report(self, round: int, user: int, report: Report) -> None:
-        """Note what a party reports of a round, from 0, which may be accounted for already; once."""
+        """Note what a party reports of a round, from 0, which may be accounted for already;
+        once.
+        """
         if round >= self.finished:
             self._reports[round + 1, user] = report
         for row in self.rows["users"]:
@@ -100,14 +137,20 @@ class History:
                 row |= columns_of(report)
 
     def lost(self, after: int, user: int) -> None:
-        """Note that a party took part in rounds after this one, from 0, and was killed before it kept what it learned."""
+        """Note that a party took part in rounds after this one, from 0, and was killed before it
+        kept what it learned.
+        """
         for row in self.rows["users"]:
             if row["user"] == user and row["round"] > after + 1:
                 row["why_not"] = row["why_not"] or LOST
 
     def took_part(self, round: int) -> set[int]:
         """Users who took part in a round, from 1, to its end."""
-        return {row["user"] for row in self.rows["users"] if row["round"] == round and row["took_part"] and not row["why_not"]}
+        return {
+            row["user"]
+            for row in self.rows["users"]
+            if row["round"] == round and row["took_part"] and not row["why_not"]
+        }
 
     def keep(self) -> None:
         """Write the tables, and then the state."""
@@ -115,7 +158,12 @@ class History:
             return
         for name in TABLES:
             files.write(self._folder / f"{name}.csv", self.table(name).to_csv(index=False))
-        state = {"finished": self.finished, "over": sorted(self.over), "terms": self._terms, "rows": self.rows}
+        state = {
+            "finished": self.finished,
+            "over": sorted(self.over),
+            "terms": self._terms,
+            "rows": self.rows,
+        }
         files.write(self._folder / STATE, json.dumps(state))
 
     def table(self, name: str) -> pd.DataFrame:
@@ -124,8 +172,12 @@ class History:
 
 
 def columns_of(report: Report) -> dict[str, Any]:
-    """What a party reports, by column; gain_percent is None where the metric of its own local training is 0 or not known."""
-    gain = 100 * direction(report.metric) * (report.value / report.local - 1) if report.local else None
+    """What a party reports, by column; gain_percent is None where the metric of its own local
+    training is 0 or not known.
+    """
+    gain = (
+        100 * direction(report.metric) * (report.value / report.local - 1) if report.local else None
+    )
     return report.model_dump() | {"gain_percent": gain}
 
 

@@ -1,7 +1,9 @@
-"""Keys of parties, by which they prove who they are, and certificates of a server for trying a federation on one machine.
+"""Keys of parties, by which they prove who they are, and certificates of a server for trying a
+federation on one machine.
 
-A party's key is Ed25519: it signs what the server drew for this one connection, and the server's file lists the public keys of those who
-may join. A server's certificate is what TLS is made of; one of your own organisation does as well, and ``root`` then names what signed it.
+A party's key is Ed25519: it signs what the server drew for this one connection, and the server's
+file lists the public keys of those who may join. A server's certificate is what TLS is made of; one
+of your own organisation does as well, and ``root`` then names what signed it.
 """
 
 from __future__ import annotations
@@ -25,12 +27,17 @@ from fedmuscle_lib.core.ownership import reach
 
 VALID = timedelta(days=365)  # of a certificate
 _MOST = 1 << 16  # bytes of a key's file
-_PRIVATE = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+_PRIVATE = (
+    serialization.Encoding.PEM,
+    serialization.PrivateFormat.PKCS8,
+    serialization.NoEncryption(),
+)
 _PUBLIC = (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def make(folder: Path, users: Sequence[int], hosts: Sequence[str]) -> list[Path]:
-    """Write ``user_<number>.key`` and ``.pub`` of each user; for hosts ``server.key`` and ``server.pem``, the parties' root.
+    """Write ``user_<number>.key`` and ``.pub`` of each user; for hosts ``server.key`` and
+    ``server.pem``, the parties' root.
 
     Nothing is replaced: what is there already stays, and a new user's key can join it.
 
@@ -51,7 +58,10 @@ def make(folder: Path, users: Sequence[int], hosts: Sequence[str]) -> list[Path]
     for user in users:
         if not (folder / f"user_{user}.key").exists():
             key = Ed25519PrivateKey.generate()
-            contents |= {f"user_{user}.key": key.private_bytes(*_PRIVATE), f"user_{user}.pub": key.public_key().public_bytes(*_PUBLIC)}
+            contents |= {
+                f"user_{user}.key": key.private_bytes(*_PRIVATE),
+                f"user_{user}.pub": key.public_key().public_bytes(*_PUBLIC),
+            }
     for name, content in contents.items():
         mode = 0o600 if name.endswith(".key") else 0o644
         with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -63,11 +73,25 @@ def _certificate(hosts: Sequence[str]) -> dict[str, bytes]:
     """A certificate that signs itself, and its key."""
     key, now = generate_private_key(SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedMuscle aggregator")])
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - timedelta(hours=1), now + VALID)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
+    builder = x509.CertificateBuilder(
+        name,
+        name,
+        key.public_key(),
+        x509.random_serial_number(),
+        now - timedelta(hours=1),
+        now + VALID,
+    )
+    builder = builder.add_extension(
+        x509.BasicConstraints(ca=False, path_length=None), critical=True
+    )
+    builder = builder.add_extension(
+        x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False
+    )
     signed = builder.sign(key, hashes.SHA256())
-    return {"server.pem": signed.public_bytes(serialization.Encoding.PEM), "server.key": key.private_bytes(*_PRIVATE)}
+    return {
+        "server.pem": signed.public_bytes(serialization.Encoding.PEM),
+        "server.key": key.private_bytes(*_PRIVATE),
+    }
 
 
 def _name(host: str) -> x509.GeneralName:
@@ -81,7 +105,8 @@ def private_key(path: Path) -> Ed25519PrivateKey:
     """Read a party's private key.
 
     Raises:
-        DataError: naming the file; it is no Ed25519 key in PEM, or others than its owner may read it.
+        DataError: naming the file; it is no Ed25519 key in PEM, or others than its owner may read
+            it.
     """
     content = read_bytes(path, _MOST)
     if os.name == "posix" and path.stat().st_mode & 0o077:
@@ -91,12 +116,17 @@ def private_key(path: Path) -> Ed25519PrivateKey:
     except (ValueError, TypeError):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise DataError(f"{path}: no private key of Ed25519 in PEM; `python -m fedmuscle_lib keys FOLDER --users N` makes one")
+        raise DataError(
+            f"{path}: no private key of Ed25519 in PEM; `python -m fedmuscle_lib keys FOLDER"
+            " --users N` makes one"
+        )
     return key
 
 
 def public_key(path: Path) -> str:
-    """Read a party's public key, as hexadecimal digits; raises DataError, which names the file, if it is no Ed25519 key in PEM."""
+    """Read a party's public key, as hexadecimal digits; raises DataError, which names the file, if
+    it is no Ed25519 key in PEM.
+    """
     try:
         key = serialization.load_pem_public_key(read_bytes(path, _MOST))
     except ValueError:
@@ -107,14 +137,21 @@ def public_key(path: Path) -> str:
 
 
 def sign(key: Ed25519PrivateKey, federation: str, user: int, nonce: str) -> tuple[str, str]:
-    """Return the public key and the signature that prove a user's identity to this federation, once."""
-    return key.public_key().public_bytes_raw().hex(), key.sign(_statement(federation, user, nonce)).hex()
+    """Return the public key and the signature that prove a user's identity to this federation,
+    once.
+    """
+    return (
+        key.public_key().public_bytes_raw().hex(),
+        key.sign(_statement(federation, user, nonce)).hex(),
+    )
 
 
 def signed(key: str, signature: str, federation: str, user: int, nonce: str) -> bool:
     """Return whether :func:`sign` made this signature with this public key."""
     try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), _statement(federation, user, nonce))
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(
+            bytes.fromhex(signature), _statement(federation, user, nonce)
+        )
     except (InvalidSignature, ValueError):
         return False
     return True

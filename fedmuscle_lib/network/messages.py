@@ -1,7 +1,9 @@
-"""Messages between a party and the aggregator, as bytes: a checked head in JSON, and tensors as safetensors. No pickle is read.
+"""Messages between a party and the aggregator, as bytes: a checked head in JSON, and tensors as
+safetensors. No pickle is read.
 
-A message is four bytes with the length of its head, the head, and nothing or a safetensors file. Every head is a frozen, strict model:
-an unknown field, a wrong type or a number that is not finite is refused.
+A message is four bytes with the length of its head, the head, and nothing or a safetensors file.
+Every head is a frozen, strict model: an unknown field, a wrong type or a number that is not finite
+is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class Challenge(Head):
 
 
 class Join(Head):
-    """A party proves who it is and says which public set it has: ``public``, of what its model reads; None if it will fetch the set."""
+    """A party proves who it is and says which public set it has: ``public``, of what its model
+    reads; None if it will fetch the set.
+    """
 
     user: int
     nonce: str
@@ -60,7 +64,8 @@ class Join(Head):
 
 
 class Welcome(Head):
-    """The aggregator's answer: the next round, from 0 (None if all are over), and a secret that stands for the signature.
+    """The aggregator's answer: the next round, from 0 (None if all are over), and a secret that
+    stands for the signature.
 
     The secret comes with every later message of the session, as metadata of the call.
     """
@@ -70,7 +75,9 @@ class Welcome(Head):
 
 
 class Fetch(Head):
-    """A party asks for files of the public set, from one on: its images in the order of their names, then their captions."""
+    """A party asks for files of the public set, from one on: its images in the order of their
+    names, then their captions.
+    """
 
     first: int = Field(ge=0)
 
@@ -78,7 +85,9 @@ class Fetch(Head):
 class Files(Head):
     """Files of the public set by name, one behind the other in the tensor ``content`` of bytes."""
 
-    names: tuple[Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f]{1,200}$")], ...] = Field(min_length=1)
+    names: tuple[Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f]{1,200}$")], ...] = Field(
+        min_length=1
+    )
     sizes: tuple[Annotated[int, Field(ge=0)], ...]
 
 
@@ -89,9 +98,11 @@ class Ready(Head):
 
 
 class Roster(Head):
-    """Who takes part in a round. ``users`` is empty where the party does not; ``waiting`` says for whom, while it is not known.
+    """Who takes part in a round. ``users`` is empty where the party does not; ``waiting`` says for
+    whom, while it is not known.
 
-    ``round`` is the one to go on with: the same, or a later one if this one went on without the party.
+    ``round`` is the one to go on with: the same, or a later one if this one went on without the
+        party.
     """
 
     round: int | None
@@ -120,7 +131,9 @@ class Answer(Head):
 
 
 class Report(Head):
-    """What a party tells of its evaluation, if it does at all: its metric and that of its own local training."""
+    """What a party tells of its evaluation, if it does at all: its metric and that of its own local
+    training.
+    """
 
     metric: str = Field(pattern=r"^[\w .%@-]{1,40}$")
     value: float
@@ -147,7 +160,11 @@ Reply = DenseReply | FactoredReply | GradientReply
 def pack(head: Head, tensors: Mapping[str, Tensor] | None = None) -> bytes:
     """A message of a head and tensors on any device."""
     text = head.model_dump_json().encode()
-    body = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}) if tensors else b""
+    body = (
+        save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+        if tensors
+        else b""
+    )
     return len(text).to_bytes(_LENGTH, "big") + text + body
 
 
@@ -167,13 +184,19 @@ def unpack(sender: str, kind: type[H], content: bytes, *names: str) -> tuple[H, 
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise RefusedMessage(f"{sender} sent no {kind.__name__}: {line_of(f'{where}: ' * bool(where) + first['msg'])}") from None
+        raise RefusedMessage(
+            f"{sender} sent no {kind.__name__}:"
+            f" {line_of(f'{where}: ' * bool(where) + first['msg'])}"
+        ) from None
     except (SafetensorError, ValueError) as error:
-        raise RefusedMessage(f"{sender} sent a {kind.__name__} without readable tensors ({line_of(str(error))})") from None
+        raise RefusedMessage(
+            f"{sender} sent a {kind.__name__} without readable tensors ({line_of(str(error))})"
+        ) from None
     if tensors.keys() != set(names):
         found = ", ".join(sorted(map(line_of, tensors))) or "none"
         raise RefusedMessage(
-            f"{sender} sent a {kind.__name__} with the tensors {line_of(found)}; {', '.join(names) or 'none'} are expected"
+            f"{sender} sent a {kind.__name__} with the tensors {line_of(found)};"
+            f" {', '.join(names) or 'none'} are expected"
         )
     return head, tensors
 
@@ -184,7 +207,9 @@ def packed_reply(reply: Reply) -> bytes:
 
 
 def unpacked_reply(kind: str, content: bytes, device: torch.device) -> Reply:
-    """Read a reply of the agreed kind, onto a device; raises RefusedMessage if it is another one, or not finite."""
+    """Read a reply of the agreed kind, onto a device; raises RefusedMessage if it is another one,
+    or not finite.
+    """
     made = REPLIES[kind]
     head, tensors = unpack("the server", Answer, content, *(field.name for field in fields(made)))
     if head.kind != kind:

@@ -1,4 +1,7 @@
-"""A relay of TCP connections on loopback: it counts bytes and can spoil what a network spoils. Tests and ``bench`` put it in between."""
+"""A relay of TCP connections on loopback: it counts bytes and can spoil what a network spoils.
+
+Tests and ``bench`` put it in between.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,12 @@ class Relay:
 
     Args:
         to: the server's address.
-        spoil: is called with the number of bytes so far before each part goes on; it may sleep, and returns whether the connection breaks.
+        spoil: is called with the number of bytes so far before each part goes on; it may sleep, and
+            returns whether the connection breaks.
 
     Attributes:
-        address: where it listens.
-        up, down: bytes of TCP's payload from parties to the server and back, with all of TLS and HTTP/2.
+        address: where it listens. up, down: bytes of TCP's payload from parties to the server and
+        back, with all of TLS and HTTP/2.
     """
 
     def __init__(self, to: Address, spoil: Callable[[int], bool] = lambda _: False) -> None:
@@ -52,7 +56,9 @@ class Relay:
                 self._open |= {party, server}
                 for pair in ((party, server), (server, party)):
                     pair[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    threading.Thread(target=self._pass_on, args=(*pair, pair[0] is party), daemon=True).start()
+                    threading.Thread(
+                        target=self._pass_on, args=(*pair, pair[0] is party), daemon=True
+                    ).start()
 
     def _pass_on(self, source: socket.socket, target: socket.socket, up: bool) -> None:
         with suppress(OSError):

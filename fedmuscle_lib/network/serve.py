@@ -12,8 +12,13 @@ from fedmuscle_lib.network.service import listening
 from fedmuscle_lib.network.terms import Address, ServerFile
 
 
-def serve(file: ServerFile, tell: Callable[[str], object] = print, began: Callable[[Address], object] = lambda _: None) -> History:
-    """Do the rounds that are left, listening meanwhile; returns what happened, which the file's folder keeps.
+def serve(
+    file: ServerFile,
+    tell: Callable[[str], object] = print,
+    began: Callable[[Address], object] = lambda _: None,
+) -> History:
+    """Do the rounds that are left, listening meanwhile; returns what happened, which the file's
+    folder keeps.
 
     Args:
         tell: takes lines of progress.
@@ -34,7 +39,10 @@ def serve(file: ServerFile, tell: Callable[[str], object] = print, began: Callab
         public = None if isinstance(file.public, dict) else file.public
         with listening(aggregator, file.address, file.certificate, file.key, public) as address:
             where = f"{terms.name!r} at {address}, {'without TLS' if file.insecure else 'over TLS'}"
-            tell(f"{where}: round {history.finished + 1} of {terms.rounds} waits for {listed(public_keys)}")
+            tell(
+                f"{where}: round {history.finished + 1} of {terms.rounds} waits for"
+                f" {listed(public_keys)}"
+            )
             began(address)
             aggregator.run()
     return history

@@ -27,7 +27,14 @@ from fedmuscle_lib.tasks import TASKS
 FORMAT = 1  # of messages and checkpoints; parties of another one are refused
 _MOST_TOML = 1 << 20  # bytes
 _HERE = "folder of the file"  # in pydantic's context: where relative paths start
-Place = Annotated[Path, AfterValidator(lambda path, info: (info.context or {}).get(_HERE, Path()) / user_path(path, info.field_name))]
+Place = Annotated[
+    Path,
+    AfterValidator(
+        lambda path, info: (
+            (info.context or {}).get(_HERE, Path()) / user_path(path, info.field_name)
+        )
+    ),
+]
 
 
 class _Table(BaseModel):
@@ -39,13 +46,15 @@ class _Table(BaseModel):
 class Terms(BaseModel):
     """What the server asks of every party, and all that it asks. FedMuscle reads them as settings.
 
-    Fields are those of ``fedmuscle_lib.fedmuscle.settings.Settings``, with the same defaults; ``tau`` and ``tau_prime`` take a number, or
-    numbers by pairs of users, such as {"default": 0.2, "1-3": 0.5}.
+    Fields are those of ``fedmuscle_lib.fedmuscle.settings.Settings``, with the same defaults;
+    ``tau`` and ``tau_prime`` take a number, or numbers by pairs of users, such as {"default": 0.2,
+    "1-3": 0.5}.
 
     Attributes:
         format: of messages.
         name: of the federation; parties sign it.
-        public: SHA-256 of the public set by what is read of it, "images" or "texts" (``fedmuscle_lib.data.public.public_digest``).
+        public: SHA-256 of the public set by what is read of it, "images" or "texts"
+            (``fedmuscle_lib.data.public.public_digest``).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -71,29 +80,53 @@ class Terms(BaseModel):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         if self.format != FORMAT:
-            raise ValueError(f"format: {self.format}, where this version speaks {FORMAT}; all sides need the same version")
+            raise ValueError(
+                f"format: {self.format}, where this version speaks {FORMAT}; all sides need the"
+                " same version"
+            )
         if self.public_batch > self.public_size:
-            raise ValueError(f"public_batch: B = {self.public_batch} is larger than the public set of {self.public_size}")
-        any_run.check_options(self.options, {self.algorithm: algorithms.get(self.algorithm).Options})
+            raise ValueError(
+                f"public_batch: B = {self.public_batch} is larger than the public set of"
+                f" {self.public_size}"
+            )
+        any_run.check_options(
+            self.options, {self.algorithm: algorithms.get(self.algorithm).Options}
+        )
         return self
 
     def temperature(self, name: str, first: int, second: int) -> float:
         """``tau`` or ``tau_prime`` between two users, by number."""
         value = getattr(self, name)
         pairs = (f"{first}-{second}", f"{second}-{first}", "default")
-        return value if isinstance(value, float) else next(value[pair] for pair in pairs if pair in value)
+        return (
+            value
+            if isinstance(value, float)
+            else next(value[pair] for pair in pairs if pair in value)
+        )
 
     def check_users(self, users: list[int]) -> None:
-        """Check what depends on who may join; raises ValueError if M is too large, or temperatures contradict each other."""
+        """Check what depends on who may join; raises ValueError if M is too large, or temperatures
+        contradict each other.
+        """
         if self.others > len(users) - 1:
-            raise ValueError(f"others: M = {self.others}, but a user has only {len(users) - 1} other users")
+            raise ValueError(
+                f"others: M = {self.others}, but a user has only {len(users) - 1} other users"
+            )
         pairs = {f"{i}-{j}" for i in users for j in users if i != j}
         for name in ("tau", "tau_prime"):
             if isinstance(value := getattr(self, name), dict):
                 others = f"no pair of users who may join, such as {min(pairs)!r}"
                 check_pairs(name, value, lambda first, second: f"{first}-{second}" in pairs, others)
-        tau, tau_prime = ([[self.temperature(name, i, j) for j in users] for i in users] for name in ("tau", "tau_prime"))
-        check_temperatures(tau, tau_prime, [f"user {user}" for user in users], self.algorithm == "fedmuscle" and self.others > 1)
+        tau, tau_prime = (
+            [[self.temperature(name, i, j) for j in users] for i in users]
+            for name in ("tau", "tau_prime")
+        )
+        check_temperatures(
+            tau,
+            tau_prime,
+            [f"user {user}" for user in users],
+            self.algorithm == "fedmuscle" and self.others > 1,
+        )
 
     @property
     def uplink_bytes(self) -> int:
@@ -138,8 +171,13 @@ def _check_secure(address: Address, insecure: bool, secured: bool) -> None:
     if insecure and not address.loopback:
         raise ValueError(f"insecure: only on loopback, such as 127.0.0.1, not at {address}")
     if insecure == secured:
-        lacks = "an encrypted connection needs a certificate: `python -m fedmuscle_lib keys FOLDER --host NAME` makes one to try it with"
-        raise ValueError("insecure: certificates are named too; leave one of them out" if secured else lacks)
+        lacks = (
+            "an encrypted connection needs a certificate: `python -m fedmuscle_lib keys FOLDER"
+            " --host NAME` makes one to try it with"
+        )
+        raise ValueError(
+            "insecure: certificates are named too; leave one of them out" if secured else lacks
+        )
 
 
 class Bounds(_Table):
@@ -147,7 +185,8 @@ class Bounds(_Table):
 
     Attributes:
         start: for everybody, when it starts.
-        round: for a party that took part in the last round or came back since, while others are ready.
+        round: for a party that took part in the last round or came back since, while others are
+            ready.
         batch: for a party's representations of a batch, while others' are there.
         fewest: parties without whom no round begins.
     """
@@ -166,7 +205,8 @@ class ServerFile(_Table):
         folder: of its state and its history.
         users: who may join: the file of each user's public key, by number.
         terms: :class:`Terms` without ``public``.
-        public: the folder of the public set, which parties may fetch, or the digests of one that the server does not have.
+        public: the folder of the public set, which parties may fetch, or the digests of one that
+            the server does not have.
         certificate, key: of TLS, in PEM.
         insecure: whether there is no TLS; on loopback alone.
         bounds: how long it waits.
@@ -187,7 +227,9 @@ class ServerFile(_Table):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         if self.bounds.fewest > len(self.users):
-            raise ValueError(f"bounds.fewest: {self.bounds.fewest}, but only {len(self.users)} users may join")
+            raise ValueError(
+                f"bounds.fewest: {self.bounds.fewest}, but only {len(self.users)} users may join"
+            )
         _check_secure(self.address, self.insecure, bool(self.certificate and self.key))
         return self
 
@@ -218,7 +260,8 @@ class Limits(_Table):
         megabytes: of representations that it sends, in all.
         fetch: megabytes of a public set that it fetches if its data folder has none.
         wait: seconds for a server that is silent or gone.
-        replies: forms of a reply that it takes part in. By all but "gradient" it sees the others' representations, and they see its own.
+        replies: forms of a reply that it takes part in. By all but "gradient" it sees the others'
+            representations, and they see its own.
         report: whether it tells the server its metric and that of its own local training.
     """
 
@@ -231,16 +274,26 @@ class Limits(_Table):
     report: bool = False
 
     def check(self, terms: Terms) -> None:
-        """Refuse terms that ask for more, before anything is sent; raises RefusedMessage, which names the limit."""
+        """Refuse terms that ask for more, before anything is sent; raises RefusedMessage, which
+        names the limit.
+        """
         for name, theirs in {"rounds": terms.rounds, "megabytes": terms.uplink_bytes / 1e6}.items():
             if theirs > (ours := getattr(self, name)):
-                raise RefusedMessage(f"the server asks for {theirs:g} {name}; the limit in your file is {ours:g}")
+                raise RefusedMessage(
+                    f"the server asks for {theirs:g} {name}; the limit in your file is {ours:g}"
+                )
         if terms.reply not in self.replies:
-            raise RefusedMessage(f"the server sends {terms.reply} replies, which show others your representations; limits.replies has none")
+            raise RefusedMessage(
+                f"the server sends {terms.reply} replies, which show others your representations;"
+                " limits.replies has none"
+            )
 
 
 class PartySettings(Settings):
-    """Settings of one party's own training. The user is the party's to say, and not one of the paper's setups."""
+    """Settings of one party's own training.
+
+    The user is the party's to say, and not one of the paper's setups.
+    """
 
     party: User
 
@@ -267,15 +320,17 @@ class PartyFile(_Table):
         insecure: whether there is no TLS; on loopback alone.
         state: folder of its checkpoints and its history.
         data: folder in the documented layout, with the public set.
-        task: a name in ``fedmuscle_lib.tasks``.
-        folder, client: where its files are, ``<folder>/<split>/client_<client>``; by default in the task's own folder.
+        task: a name in ``fedmuscle_lib.tasks``. folder, client: where its files are,
+        ``<folder>/<split>/client_<client>``; by default in the task's own folder.
         classes: how many, in a folder of its own, of a task whose files do not list them.
         train_samples: how many samples of its file it trains on.
         model: folder of its backbone.
         public: name of the public set in ``data``.
-        compare: whether a copy trains beside it on local data alone, to compare with; it doubles local training.
-        settings: other settings of its training, by the names of ``fedmuscle_lib.fedmuscle.settings.Settings``, such as lr, rank, seed,
-            local_epochs and device; a profile's numbers fill in the others.
+        compare: whether a copy trains beside it on local data alone, to compare with; it doubles
+            local training.
+        settings: other settings of its training, by the names of
+            ``fedmuscle_lib.fedmuscle.settings.Settings``, such as lr, rank, seed, local_epochs and
+            device; a profile's numbers fill in the others.
         limits: what it does at most.
     """
 
@@ -303,17 +358,37 @@ class PartyFile(_Table):
         return self
 
     def training(self, terms: Terms) -> PartySettings:
-        """Settings of the party's training under these terms, of which it takes sizes, rounds and dimension alone.
+        """Settings of the party's training under these terms, of which it takes sizes, rounds and
+        dimension alone.
 
         Raises:
             ValueError: naming the setting that can't be.
         """
-        user = User(self.user, self.model.name, self.task, self.client, self.train_samples, self.folder, self.classes)
+        user = User(
+            self.user,
+            self.model.name,
+            self.task,
+            self.client,
+            self.train_samples,
+            self.folder,
+            self.classes,
+        )
         own = {"profile": "paper", "device": "cpu", "train_samples": {}}
-        places = {"data_dir": self.data, "models_path": self.model.parent, "backbones": {user.model: user.model}, "public": self.public}
-        theirs = {name: getattr(terms, name) for name in ("rounds", "cl_epochs", "public_size", "proj_dim")}
+        places = {
+            "data_dir": self.data,
+            "models_path": self.model.parent,
+            "backbones": {user.model: user.model},
+            "public": self.public,
+        }
+        theirs = {
+            name: getattr(terms, name)
+            for name in ("rounds", "cl_epochs", "public_size", "proj_dim")
+        }
         if twice := self.settings.keys() & {"party", *places, *theirs}:
-            raise ValueError(f"settings: {min(twice)} is for the server's terms or for the file's own fields to say")
+            raise ValueError(
+                f"settings: {min(twice)} is for the server's terms or for the file's own fields"
+                " to say"
+            )
         return any_run.parse(PartySettings, own | self.settings | places | theirs | {"party": user})
 
     @property
@@ -353,9 +428,13 @@ def _checked(kind: type[F], given: dict[str, Any], name: str, here: Path = Path(
     try:
         return kind.model_validate(given, context={_HERE: here})
     except ValidationError as error:
-        item = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")  # a misspelt field lacks too
+        item = min(
+            error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden"
+        )  # a misspelt field lacks too
         where = ".".join(map(str, item["loc"]))
         if item["type"] == "extra_forbidden":
-            raise ValueError(f"{name}: unknown field {where!r}{meant(str(item['loc'][-1]), kind.model_fields)}") from None
+            raise ValueError(
+                f"{name}: unknown field {where!r}{meant(str(item['loc'][-1]), kind.model_fields)}"
+            ) from None
         message = item["msg"].removeprefix("Value error, ")
         raise ValueError(f"{name}: {where + ': ' if where else ''}{line_of(message)}") from None

@@ -1,8 +1,10 @@
-"""Figures: one colour and marker per algorithm everywhere, ours solid beside the paper's hollow, intervals wherever seeds give one.
+"""Figures: one colour and marker per algorithm everywhere, ours solid beside the paper's hollow,
+intervals wherever seeds give one.
 
-Every function returns a closed ``Figure``, so that a notebook shows it once; :func:`save` writes files that depend on nothing but it.
-A module draws one kind of figure; ``palette`` has the algorithms' colours. No notebook draws ``worlds``, which reads the committed
-references, or ``figure1``, which stands in ``docs/``.
+Every function returns a closed ``Figure``, so that a notebook shows it once; :func:`save` writes
+files that depend on nothing but it. A module draws one kind of figure; ``palette`` has the
+algorithms' colours. No notebook draws ``worlds``, which reads the committed references, or
+``figure1``, which stands in ``docs/``.
 """
 
 from fedmuscle_lib.core.style import save

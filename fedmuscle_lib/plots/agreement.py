@@ -19,17 +19,30 @@ from fedmuscle_lib.report import label
 
 @housed
 def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
-    """Our Delta against the paper's, a point an algorithm that has both with its 95 % interval; one panel a public set.
+    """Our Delta against the paper's, a point an algorithm that has both with its 95 % interval; one
+    panel a public set.
 
     Args:
         delta: rows as ``report.delta`` returns them.
         ranks: rows as ``report.rank_agreement`` returns them; their rho is in the titles.
     """
-    look, rows = styles(delta.algorithm), delta.dropna(subset=["delta", "paper_delta"]).replace({"public": NAMES})
+    look, rows = (
+        styles(delta.algorithm),
+        delta.dropna(subset=["delta", "paper_delta"]).replace({"public": NAMES}),
+    )
     ranks = ranks.replace({"public": NAMES})
-    plot = so.Plot(rows, x="paper_delta", y="delta", color="algorithm", marker="algorithm", pointsize="algorithm")
+    plot = so.Plot(
+        rows,
+        x="paper_delta",
+        y="delta",
+        color="algorithm",
+        marker="algorithm",
+        pointsize="algorithm",
+    )
     plot = plot.facet("public", order=list(ranks.public)).share(x=False)
-    plot = plot.add(so.Range(), ymin="ci_low", ymax="ci_high", legend=False).add(so.Dot(edgecolor="white"), legend=False)
+    plot = plot.add(so.Range(), ymin="ci_low", ymax="ci_high", legend=False).add(
+        so.Dot(edgecolor="white"), legend=False
+    )
     plot = plot.label(x="the paper's Δ over local training (%)", y="our Δ over local training (%)")
     figure = on_figure(plot, look, max(2.9 * len(ranks), 4.5), 3.6)
     for ax, rank in zip(figure.axes, ranks.itertuples(), strict=True):
@@ -43,7 +56,9 @@ def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
 
 
 def _name_points(ax: Axes, rows: pd.DataFrame, look: dict[str, Look]) -> None:
-    """Beside each point its algorithm, as near as it can be without covering another name or a point."""
+    """Beside each point its algorithm, as near as it can be without covering another name or a
+    point.
+    """
     points = ax.transData.transform(rows[["paper_delta", "delta"]])
     taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in points]
     for row in rows.sort_values("delta").itertuples():

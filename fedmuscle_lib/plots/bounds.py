@@ -15,13 +15,22 @@ _TRUTHS = {
     "pairwise_sum": ("sum of I(anchor; other)", "--"),
     "total_correlation": ("total correlation T", ":"),
 }
-_BOUNDS: dict[str, Look] = {CRITICS["theorem"]: ("#E69F00", "o"), CRITICS["full"]: ("#CC79A7", "s"), MUSCLE: STYLES["fedmuscle"]}
-_LABELS = {"B": "batch size B", "M": "other models M", "overlap": "correlation of the others with one another"}
+_BOUNDS: dict[str, Look] = {
+    CRITICS["theorem"]: ("#E69F00", "o"),
+    CRITICS["full"]: ("#CC79A7", "s"),
+    MUSCLE: STYLES["fedmuscle"],
+}
+_LABELS = {
+    "B": "batch size B",
+    "M": "other models M",
+    "overlap": "correlation of the others with one another",
+}
 
 
 @housed
 def bounds(rows: pd.DataFrame) -> Figure:
-    """A panel for each thing that varies: what is true in black, and what M log B minus the loss claims for each critic in colour.
+    """A panel for each thing that varies: what is true in black, and what M log B minus the loss
+    claims for each critic in colour.
 
     Args:
         rows: as ``report.theory.bounds`` returns them.
@@ -34,7 +43,13 @@ def bounds(rows: pd.DataFrame) -> Figure:
             ax.plot(truth[varied], truth[column], color="black", linestyle=line, label=text)
         for critic, (colour, marker) in _BOUNDS.items():
             own = panel[panel.critic == critic]
-            ax.plot(own[varied], own.bound, color=colour, marker=marker, label=f"M log B − loss, {critic}")
+            ax.plot(
+                own[varied],
+                own.bound,
+                color=colour,
+                marker=marker,
+                label=f"M log B − loss, {critic}",
+            )
             low, high = own.information + own.ci_low, own.information + own.ci_high
             ax.fill_between(own[varied], low, high, color=colour, alpha=0.2, linewidth=0)
         ax.set(xlabel=_LABELS[varied], ylabel="nats")

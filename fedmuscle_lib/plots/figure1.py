@@ -11,8 +11,15 @@ from fedmuscle_lib.plots.round_diagram import a_round
 
 
 def figure1() -> Figure:
-    """Figure 1: users of Setup2 with different models and tasks align their representations of one public set by the Muscle loss."""
-    tasks = {1: "objects of an image", 6: "classes of images", 7: "segmentation of images", 9: "topics of texts"}
+    """Figure 1: users of Setup2 with different models and tasks align their representations of one
+    public set by the Muscle loss.
+    """
+    tasks = {
+        1: "objects of an image",
+        6: "classes of images",
+        7: "segmentation of images",
+        9: "topics of texts",
+    }
     users = {
         user.number: [
             f"user {user.number}: {user.model}",
@@ -23,10 +30,26 @@ def figure1() -> Figure:
         for user in SETUPS["setup2"]
         if user.number in tasks
     }
-    up, down = dict.fromkeys(users, "Z, a vector a sample"), dict.fromkeys(users, "the loss's gradient in Z")
-    server = ["has the users' Z,", "draws M others for", "each user and computes", "the Muscle loss"]
+    up, down = (
+        dict.fromkeys(users, "Z, a vector a sample"),
+        dict.fromkeys(users, "the loss's gradient in Z"),
+    )
+    server = [
+        "has the users' Z,",
+        "draws M others for",
+        "each user and computes",
+        "the Muscle loss",
+    ]
     return a_round(
-        users, up, down, server, ["public set, without labels", "all users see the same samples:", "images, or captions of them"]
+        users,
+        up,
+        down,
+        server,
+        [
+            "public set, without labels",
+            "all users see the same samples:",
+            "images, or captions of them",
+        ],
     )
 
 

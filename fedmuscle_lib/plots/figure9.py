@@ -17,7 +17,9 @@ def figure9(samples: pd.DataFrame) -> Figure:
         samples: rows as ``fedmuscle.synthetic.samples`` returns them.
     """
     kinds = ("private", "synthetic")
-    figure, axes = plt.subplots(len(kinds), len(samples), figsize=(1.3 * len(samples) + 0.4, 3.1), squeeze=False)
+    figure, axes = plt.subplots(
+        len(kinds), len(samples), figsize=(1.3 * len(samples) + 0.4, 3.1), squeeze=False
+    )
     for kind, line in zip(kinds, axes, strict=True):
         for ax, image in zip(line, samples[kind], strict=True):
             ax.imshow(image, interpolation="nearest")

@@ -1,4 +1,6 @@
-"""One colour and marker per algorithm in every figure, and one colour per arm that stands in several."""
+"""One colour and marker per algorithm in every figure, and one colour per arm that stands in
+several.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,9 @@ from collections.abc import Iterable
 from fedmuscle_lib.core.style import Look, looks
 from fedmuscle_lib.runs.history import algorithm_of
 
-# Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Eighteen are more
-# than colour alone can tell apart, so no two share a marker.
+# Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and
+# deuteranopes see them. Eighteen are more than colour alone can tell apart, so no two share a
+# marker.
 STYLES: dict[str, Look] = {
     "local": ("#555555", "o"),
     "fedmuscle": ("#0072B2", "D"),
@@ -43,4 +46,7 @@ _ARMS = {
 
 def styles(arms: Iterable[str]) -> dict[str, Look]:
     """Colour and marker of each arm of a figure."""
-    return looks(arms, STYLES | {arm: (colour, STYLES[algorithm_of(arm)][1]) for arm, colour in _ARMS.items()})
+    return looks(
+        arms,
+        STYLES | {arm: (colour, STYLES[algorithm_of(arm)][1]) for arm, colour in _ARMS.items()},
+    )

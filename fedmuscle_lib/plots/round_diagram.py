@@ -1,4 +1,6 @@
-"""A communication round drawn: users on one side of the wire, the server on the other, and what has crossed so far."""
+"""A communication round drawn: users on one side of the wire, the server on the other, and what has
+crossed so far.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,16 @@ def a_round(
     server: Sequence[str] = (),
     public: Sequence[str] = (),
 ) -> Figure:
-    """One row a user: a box with what stays there, and two arrows across the wire; an arrow without a message is a dotted one, with "?".
+    """One row a user: a box with what stays there, and two arrows across the wire; an arrow without
+    a message is a dotted one, with "?".
 
     Args:
         users: number -> lines of the user's box, the first one as its title.
         up: number -> what the user has sent.
         down: number -> what the server has answered.
         server: lines of the server's box.
-        public: lines of the public set's box below the users, from which an arrow leads to each, the first one as its title.
+        public: lines of the public set's box below the users, from which an arrow leads to each,
+            the first one as its title.
     """
     bottom = -0.94 if public else 0.0
     figure, ax = plt.subplots(figsize=(8.6, 0.4 + 1.15 * (len(users) - bottom)))
@@ -44,7 +48,14 @@ def a_round(
         _crossing(ax, y - 0.24, down.get(number), _SERVER[0], _USERS[1], colour)
     _box(ax, _SERVER, (0.06, len(users) - 0.06), "black")
     ax.text(_SERVER[0] + 0.15, len(users) - 0.14, "server", weight="bold", va="top")
-    ax.text(_SERVER[0] + 0.15, len(users) - 0.4, "\n".join(server), fontsize=8, va="top", linespacing=1.4)
+    ax.text(
+        _SERVER[0] + 0.15,
+        len(users) - 0.4,
+        "\n".join(server),
+        fontsize=8,
+        va="top",
+        linespacing=1.4,
+    )
     ax.axvline(_WIRE, color=_WAITING, linewidth=0.8, linestyle=":", zorder=0)
     ax.set_title("users: what is in these boxes stays there", loc="left", color=_WAITING)
     ax.text(_WIRE, len(users) + 0.03, "the wire", color=_WAITING, ha="center", va="bottom")
@@ -61,17 +72,42 @@ def _public(ax: Axes, lines: Sequence[str], users: int) -> None:
     ax.text(0.12, -0.37, "\n".join(lines[1:]), fontsize=8, va="top", linespacing=1.3)
     ax.plot([0, -0.25, -0.25], [-0.46, -0.46, users - 0.5], color="black", linewidth=1)
     for row in range(users):
-        ax.annotate("", (0, row + 0.5), (-0.25, row + 0.5), arrowprops={"arrowstyle": "->", "color": "black", "shrinkA": 0})
+        ax.annotate(
+            "",
+            (0, row + 0.5),
+            (-0.25, row + 0.5),
+            arrowprops={"arrowstyle": "->", "color": "black", "shrinkA": 0},
+        )
 
 
 def _box(ax: Axes, x: tuple[float, float], y: tuple[float, float], colour: str) -> None:
     corner, size = (x[0] + 0.06, y[0] + 0.06), (x[1] - x[0] - 0.12, y[1] - y[0] - 0.12)
-    ax.add_patch(FancyBboxPatch(corner, *size, boxstyle="round,pad=0.06", facecolor="white", edgecolor=colour))
+    ax.add_patch(
+        FancyBboxPatch(
+            corner, *size, boxstyle="round,pad=0.06", facecolor="white", edgecolor=colour
+        )
+    )
 
 
-def _crossing(ax: Axes, y: float, message: str | None, start: float, end: float, colour: str) -> None:
+def _crossing(
+    ax: Axes, y: float, message: str | None, start: float, end: float, colour: str
+) -> None:
     """An arrow from one side to the other with its message above it."""
-    look = {"color": colour if message else _WAITING, "linestyle": "-" if message else ":", "arrowstyle": "->", "linewidth": 1.4}
+    look = {
+        "color": colour if message else _WAITING,
+        "linestyle": "-" if message else ":",
+        "arrowstyle": "->",
+        "linewidth": 1.4,
+    }
     ax.annotate("", (end, y), (start, y), arrowprops={**look, "shrinkA": 3, "shrinkB": 3})
     text = message or "?"
-    ax.text(_WIRE, y + 0.03, text, fontsize=8, ha="center", va="bottom", color="black" if message else _WAITING, backgroundcolor="white")
+    ax.text(
+        _WIRE,
+        y + 0.03,
+        text,
+        fontsize=8,
+        ha="center",
+        va="bottom",
+        color="black" if message else _WAITING,
+        backgroundcolor="white",
+    )

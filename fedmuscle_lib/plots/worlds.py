@@ -1,4 +1,6 @@
-"""FedMuscle and its controls in every world that has a reference of ``controls``, from the committed CSV files: ``figures/worlds.svg``."""
+"""FedMuscle and its controls in every world that has a reference of ``controls``, from the
+committed CSV files: ``figures/worlds.svg``.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,16 @@ from fedmuscle_lib.core.style import forest, housed, legend, save
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import IN_SHORT, delta_of_worlds, label
 
-ABOUT = "Six users (Setup1); the public set is Pascal VOC, or what stands for it in a generated world; 95 % intervals over 3 to 5 seeds."
+ABOUT = (
+    "Six users (Setup1); the public set is Pascal VOC, or what stands for it in a generated world;"
+    " 95 % intervals over 3 to 5 seeds."
+)
 
 
 @housed
 def worlds(rows: pd.DataFrame) -> Figure:
-    """Delta over local training in every world, a line each: FedMuscle, the own copy, a frozen backbone, tuned local training.
+    """Delta over local training in every world, a line each: FedMuscle, the own copy, a frozen
+    backbone, tuned local training.
 
     The first line is the paper's: it has FedMuscle alone.
 
@@ -27,7 +33,9 @@ def worlds(rows: pd.DataFrame) -> Figure:
     ours = pd.concat([rows[rows.algorithm == arm] for arm in IN_SHORT])
     together = pd.concat([paper, ours], ignore_index=True)
     look = styles(together.algorithm)
-    lines = together.rename(columns={"algorithm": "arm", "delta": "value"}).assign(line=together.world.str.replace(", ", ",\n", n=1))
+    lines = together.rename(columns={"algorithm": "arm", "delta": "value"}).assign(
+        line=together.world.str.replace(", ", ",\n", n=1)
+    )
     figure = forest(lines.assign(panel="", unit="Δ over local training (%)"), look)
     legend(figure, "upper center", {label(arm): look[arm] for arm in dict.fromkeys(ours.algorithm)})
     return figure

@@ -1,9 +1,12 @@
-"""From runs to tables: Delta beside the paper's cells, what the seeds allow one to say, and what it cost.
+"""From runs to tables: Delta beside the paper's cells, what the seeds allow one to say, and what it
+cost.
 
-Functions of metrics take the ``phase`` of the last round that they read, ``HEADLINE`` by default (``fedmuscle_lib.fedmuscle.arms``).
+Functions of metrics take the ``phase`` of the last round that they read, ``HEADLINE`` by default
+(``fedmuscle_lib.fedmuscle.arms``).
 
-``statistics`` and ``provenance`` know no federation and serve other systems too. ``prose`` and ``results`` keep the written pages true to
-the committed CSV files. Nothing here trains or loads a model: ``fedmuscle_lib.fedmuscle.arms`` and ``ablations`` run what is reported on.
+``statistics`` and ``provenance`` know no federation and serve other systems too. ``prose`` and
+``results`` keep the written pages true to the committed CSV files. Nothing here trains or loads a
+model: ``fedmuscle_lib.fedmuscle.arms`` and ``ablations`` run what is reported on.
 """
 
 from fedmuscle_lib.core.notebooks import results_folder, written
@@ -18,7 +21,15 @@ from fedmuscle_lib.fedmuscle.ablations import (
     run_orders,
     run_points,
 )
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, OTHER_MOMENT, TUNED_BASELINE, as_arm, label, run_arms
+from fedmuscle_lib.fedmuscle.arms import (
+    BASELINE,
+    HEADLINE,
+    OTHER_MOMENT,
+    TUNED_BASELINE,
+    as_arm,
+    label,
+    run_arms,
+)
 from fedmuscle_lib.report.ablation import (
     by_effect,
     by_point,
@@ -65,13 +76,36 @@ from fedmuscle_lib.report.listening import (
     users_beside,
     without_alignment,
 )
-from fedmuscle_lib.report.map import delta_map, map_by_place, map_in_words, map_peers, map_steps, papers_steps, write_map
+from fedmuscle_lib.report.map import (
+    delta_map,
+    map_by_place,
+    map_in_words,
+    map_peers,
+    map_steps,
+    papers_steps,
+    write_map,
+)
 from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table
 from fedmuscle_lib.report.provenance import Sentences, save, write_without_runs
 from fedmuscle_lib.report.reproduced import IN_SHORT
 from fedmuscle_lib.report.scores import USER, class_counts, references, relative
-from fedmuscle_lib.report.sentences import about, compared, cost_order, displaced, in_three_sentences, models, note, users_told_apart
+from fedmuscle_lib.report.sentences import (
+    about,
+    compared,
+    cost_order,
+    displaced,
+    in_three_sentences,
+    models,
+    note,
+    users_told_apart,
+)
 from fedmuscle_lib.report.side_by_side import by_public, by_task, side_by_side
 from fedmuscle_lib.report.statistics import interval, over_seeds, wide_intervals
-from fedmuscle_lib.report.world_table import delta_of_worlds, shipped_one_shot, world, world_in_words, worlds
+from fedmuscle_lib.report.world_table import (
+    delta_of_worlds,
+    shipped_one_shot,
+    world,
+    world_in_words,
+    worlds,
+)
 from fedmuscle_lib.report.write import file_of, provenance_of, write

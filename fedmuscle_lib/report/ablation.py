@@ -1,6 +1,8 @@
-"""An ablation: Delta at every point of what it varies, beside the paper's, and how far FedMuscle's moves from the first point.
+"""An ablation: Delta at every point of what it varies, beside the paper's, and how far FedMuscle's
+moves from the first point.
 
-What is varied stands in columns of its own, before ``algorithm``. At each point Delta is over the local training of that point.
+What is varied stands in columns of its own, before ``algorithm``. At each point Delta is over the
+local training of that point.
 """
 
 from __future__ import annotations
@@ -29,30 +31,51 @@ from fedmuscle_lib.runs.history import algorithm_of
 _THERE = "there"  # the setting of arms of another point than the first
 
 
-def delta_at_points(points: Sequence[Point], phase: Phase = HEADLINE, paper: str = "") -> pd.DataFrame:
+def delta_at_points(
+    points: Sequence[Point], phase: Phase = HEADLINE, paper: str = ""
+) -> pd.DataFrame:
     """``report.delta`` at every point, with what is varied in columns before ``algorithm``.
 
     Args:
-        paper: the table of the paper whose Delta stands beside ours, such as "table5"; without one ``paper_delta`` is NaN.
+        paper: the table of the paper whose Delta stands beside ours, such as "table5"; without one
+            ``paper_delta`` is NaN.
     """
     rows = _at_every(points, partial(delta, phase=phase)).drop(columns="paper_delta")
-    return rows.merge(paper_points(paper), how="left") if paper else rows.assign(paper_delta=float("nan"))
+    return (
+        rows.merge(paper_points(paper), how="left")
+        if paper
+        else rows.assign(paper_delta=float("nan"))
+    )
 
 
-def table_at_points(points: Sequence[Point], phase: Phase = HEADLINE, paper: str = "") -> pd.DataFrame:
-    """``report.table`` at every point, beside the cells of the table ``paper`` of the paper, "table4" or "table8"."""
+def table_at_points(
+    points: Sequence[Point], phase: Phase = HEADLINE, paper: str = ""
+) -> pd.DataFrame:
+    """``report.table`` at every point, beside the cells of the table ``paper`` of the paper,
+    "table4" or "table8".
+    """
     rows = _at_every(points, partial(table, phase=phase))
-    return rows.drop(columns=["paper_mean", "paper_std"]).merge(paper_cells(paper), how="left")[list(rows)]
+    return rows.drop(columns=["paper_mean", "paper_std"]).merge(paper_cells(paper), how="left")[
+        list(rows)
+    ]
 
 
-def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "fedmuscle", panel: Sequence[str] = ()) -> pd.DataFrame:
-    """An arm's Delta at every point minus that at the first point, on the same seeds and over the first point's users.
+def minus_first(
+    points: Sequence[Point],
+    phase: Phase = HEADLINE,
+    name: str = "fedmuscle",
+    panel: Sequence[str] = (),
+) -> pd.DataFrame:
+    """An arm's Delta at every point minus that at the first point, on the same seeds and over the
+    first point's users.
 
     Args:
-        panel: of what is varied, what a panel has in common; each point is compared with the first one of its panel.
+        panel: of what is varied, what a panel has in common; each point is compared with the first
+            one of its panel.
 
     Returns:
-        what is varied, public, difference (points), std, n_seeds, ci_low, ci_high; no row for a first point.
+        what is varied, public, difference (points), std, n_seeds, ci_low, ci_high; no row for a
+        first point.
 
     Raises:
         ValueError: a point has no run of the arm, or no seed in common with the first.
@@ -66,27 +89,45 @@ def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "f
         users = [user.number for user in first.histories[0].settings.members]
         for point in others:
             there = [only(one, users) for one in point.histories if one.arm in (name, BASELINE)]
-            rows = delta_difference([*first.histories, *as_arm(there, _THERE)], f"{algorithm_of(name)}, {_THERE}", name, phase)
+            rows = delta_difference(
+                [*first.histories, *as_arm(there, _THERE)],
+                f"{algorithm_of(name)}, {_THERE}",
+                name,
+                phase,
+            )
             parts.append(_beside(point.varied, rows))
     return pd.concat(parts[1:] or parts, ignore_index=True)[columns]
 
 
 def lost_to_lies(points: Sequence[Point]) -> pd.DataFrame:
-    """What each lie costs the honest users in each arm of ``run_hostile``: :func:`minus_first` of every arm, in a column ``algorithm``."""
-    return pd.concat([minus_first(points, name=arm).assign(algorithm=arm) for arm in _arms(points)], ignore_index=True)
+    """What each lie costs the honest users in each arm of ``run_hostile``: :func:`minus_first` of
+    every arm, in a column ``algorithm``.
+    """
+    return pd.concat(
+        [minus_first(points, name=arm).assign(algorithm=arm) for arm in _arms(points)],
+        ignore_index=True,
+    )
 
 
 def honest_users(points: Sequence[Point]) -> pd.DataFrame:
-    """``user_by_user`` of every arm of ``run_hostile`` over local training with each lie; p is corrected within a lie."""
-    return _at_every(points, partial(user_by_user, pairs=[(arm, BASELINE) for arm in _arms(points)]))
+    """``user_by_user`` of every arm of ``run_hostile`` over local training with each lie; p is
+    corrected within a lie.
+    """
+    return _at_every(
+        points, partial(user_by_user, pairs=[(arm, BASELINE) for arm in _arms(points)])
+    )
 
 
 def _arms(points: Sequence[Point]) -> list[str]:
-    return list(dict.fromkeys(history.arm for history in points[0].histories if history.arm != BASELINE))
+    return list(
+        dict.fromkeys(history.arm for history in points[0].histories if history.arm != BASELINE)
+    )
 
 
 def by_effect(points: Sequence[Point]) -> list[Point]:
-    """The first point, then the others from the one that moves FedMuscle's Delta most from the first's to the one that does so least."""
+    """The first point, then the others from the one that moves FedMuscle's Delta most from the
+    first's to the one that does so least.
+    """
     first, *others = points
     order = minus_first(points).difference.abs().sort_values(ascending=False, kind="stable").index
     return [first, *(others[i] for i in order)]
@@ -98,31 +139,51 @@ def costs_at_points(points: Sequence[Point]) -> pd.DataFrame:
 
 
 def by_point(rows: pd.DataFrame) -> pd.DataFrame:
-    """:func:`delta_at_points` laid out for reading: a row a point, a column an arm with its interval, and the paper's Delta."""
+    """:func:`delta_at_points` laid out for reading: a row a point, a column an arm with its
+    interval, and the paper's Delta.
+    """
     varied = [name for name in rows if name not in DELTA_COLUMNS]
-    found = wide_intervals(rows, "delta", varied, "algorithm").drop(columns=BASELINE).rename(columns=label)
+    found = (
+        wide_intervals(rows, "delta", varied, "algorithm")
+        .drop(columns=BASELINE)
+        .rename(columns=label)
+    )
     theirs = rows.dropna(subset="paper_delta").set_index(varied).paper_delta
-    return found.assign(**{"FedMuscle in the paper": theirs.reindex(found.index)}) if len(theirs) else found
+    return (
+        found.assign(**{"FedMuscle in the paper": theirs.reindex(found.index)})
+        if len(theirs)
+        else found
+    )
 
 
 def of_groups(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows at several numbers of users as those of one table: the other arms' at the largest number, then FedMuscle's at each."""
-    others, fedmuscle = (rows[(rows.algorithm == "fedmuscle") == wanted] for wanted in (False, True))
+    """Rows at several numbers of users as those of one table: the other arms' at the largest
+    number, then FedMuscle's at each.
+    """
+    others, fedmuscle = (
+        rows[(rows.algorithm == "fedmuscle") == wanted] for wanted in (False, True)
+    )
     named = fedmuscle.assign(algorithm="fedmuscle, N = " + fedmuscle.n_users.astype(str))
     return pd.concat([others[others.n_users == others.n_users.max()], named], ignore_index=True)
 
 
-def write_points(points: Sequence[Point], folder: Path, paper: str = "", panel: Sequence[str] = ()) -> None:
+def write_points(
+    points: Sequence[Point], folder: Path, paper: str = "", panel: Sequence[str] = ()
+) -> None:
     """Write an ablation's CSV files and where they come from.
 
-    ``table.csv`` and ``delta.csv`` have a row an arm and point, and ``table_<moment>.csv`` and ``delta_<moment>.csv`` those of the other
-    moment; ``delta_by_seed.csv`` has a row a run and point; ``minus_first.csv`` is :func:`minus_first` within
-    each ``panel``, ``overview.csv`` :func:`by_point`; ``costs.csv`` has bytes and operations at every point.
+    ``table.csv`` and ``delta.csv`` have a row an arm and point, and ``table_<moment>.csv`` and
+    ``delta_<moment>.csv`` those of the other moment; ``delta_by_seed.csv`` has a row a run and
+    point; ``minus_first.csv`` is :func:`minus_first` within each ``panel``, ``overview.csv``
+    :func:`by_point`; ``costs.csv`` has bytes and operations at every point.
     """
     for phase in PHASES:
         save(table_at_points(points, phase, paper), folder / file_of("table", phase))
         save(delta_at_points(points, phase, paper), folder / file_of("delta", phase))
-        save(_at_every(points, partial(by_seed, phase=phase)), folder / file_of("delta_by_seed", phase))
+        save(
+            _at_every(points, partial(by_seed, phase=phase)),
+            folder / file_of("delta_by_seed", phase),
+        )
         save(minus_first(points, phase, panel=panel), folder / file_of("minus_first", phase))
     save(by_point(delta_at_points(points, paper=paper)).reset_index(), folder / "overview.csv")
     frames = {"costs": costs_at_points(points), "departures": departures(points[0].histories)}
@@ -130,11 +191,15 @@ def write_points(points: Sequence[Point], folder: Path, paper: str = "", panel: 
 
 
 def _at_every(points: Sequence[Point], measure: Callable[..., pd.DataFrame]) -> pd.DataFrame:
-    return pd.concat([_beside(point.varied, measure(point.histories)) for point in points], ignore_index=True)
+    return pd.concat(
+        [_beside(point.varied, measure(point.histories)) for point in points], ignore_index=True
+    )
 
 
 def _beside(varied: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
-    """``rows`` with what is varied in columns after the public set, or in front where there is none."""
+    """``rows`` with what is varied in columns after the public set, or in front where there is
+    none.
+    """
     where = list(rows).index("public") + 1 if "public" in rows else 0
     columns = [*rows.columns[:where], *varied, *rows.columns[where:]]
     return rows.assign(**varied)[columns]

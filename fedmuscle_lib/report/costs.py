@@ -1,4 +1,6 @@
-"""Costs of runs: bytes, computation, time and memory, beside the paper's, and the bytes of the three replies."""
+"""Costs of runs: bytes, computation, time and memory, beside the paper's, and the bytes of the
+three replies.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,12 @@ def costs(histories: Sequence[History]) -> pd.DataFrame:
     """Cost of a run of each algorithm, mean over its runs.
 
     Returns:
-        algorithm, runs, uplink_bytes and downlink_bytes (per user and round), tflop (of all users and rounds, every call through the
-        whole backbone), tflop_done (what ran: what training never changes is computed once), seconds,
-        peak_memory_mib (of the process that ran it, with whatever it had run before). Operations before the first round, such as those of
-        a reference of the public set or of the probe's fit, are in neither; the bytes of that reference are in the first round's.
+        algorithm, runs, uplink_bytes and downlink_bytes (per user and round), tflop (of all users
+        and rounds, every call through the whole backbone), tflop_done (what ran: what training
+        never changes is computed once), seconds, peak_memory_mib (of the process that ran it, with
+        whatever it had run before). Operations before the first round, such as those of a reference
+        of the public set or of the probe's fit, are in neither; the bytes of that reference are in
+        the first round's.
     """
     rows = [
         {
@@ -45,8 +49,9 @@ def relative_costs(histories: Sequence[History]) -> pd.DataFrame:
     """:func:`costs` as ratios, beside the paper's, for each algorithm.
 
     Returns:
-        algorithm; flop_over_local (counted, of all users and rounds); paper_flop_over_local (of Table 1's TeraFLOPS); seconds_over_local;
-        uplink_mb and downlink_mb (10^6 bytes per user and round); bytes_over_fedmuscle (both ways; local training sends none).
+        algorithm; flop_over_local (counted, of all users and rounds); paper_flop_over_local (of
+        Table 1's TeraFLOPS); seconds_over_local; uplink_mb and downlink_mb (10^6 bytes per user and
+        round); bytes_over_fedmuscle (both ways; local training sends none).
 
     Raises:
         ValueError: no run of local training or of FedMuscle to divide by.
@@ -55,7 +60,10 @@ def relative_costs(histories: Sequence[History]) -> pd.DataFrame:
     if lacking := {BASELINE, "fedmuscle"} - set(ours.algorithm):
         raise ValueError(f"relative costs need a run of {' and of '.join(sorted(lacking))}")
     rows = beside_paper(ours, paper_table("table1_teraflops"), histories).set_index("algorithm")
-    over_local = rows[["tflop", "teraflops", "seconds"]] / rows.loc[BASELINE, ["tflop", "teraflops", "seconds"]]
+    over_local = (
+        rows[["tflop", "teraflops", "seconds"]]
+        / rows.loc[BASELINE, ["tflop", "teraflops", "seconds"]]
+    )
     both_ways = rows.uplink_bytes + rows.downlink_bytes
     return pd.DataFrame(
         {
@@ -70,27 +78,44 @@ def relative_costs(histories: Sequence[History]) -> pd.DataFrame:
 
 
 def ledger(settings: Settings, members: Iterable[int] = range(1, 6)) -> pd.DataFrame:
-    """Bytes per user and round, up and down together, of the three replies, in float32, beside Table 5.
+    """Bytes per user and round, up and down together, of the three replies, in float32, beside
+    Table 5.
 
     Returns:
-        M, dense_mb, factored_mb, gradient_mb (10^6 bytes, at the settings' B, d and public set), paper_formula_gb (2^30 bytes; Table
-        5's column as (2 B d + B^M (2 d + 1/8)) bytes a batch, with B = 20, d = 256, 5000 samples and 16 bits, which gives its printed
-        digits), paper_table5_gb.
+        M, dense_mb, factored_mb, gradient_mb (10^6 bytes, at the settings' B, d and public set),
+        paper_formula_gb (2^30 bytes; Table 5's column as (2 B d + B^M (2 d + 1/8)) bytes a batch,
+        with B = 20, d = 256, 5000 samples and 16 bits, which gives its printed digits),
+        paper_table5_gb.
     """
     printed = paper_table("table5").set_index("M").cost_per_round_gb
-    sizes = [len(rows) for rows in batches(settings.public_size, settings.public_batch, "ledger")] * settings.cl_epochs
+    sizes = [
+        len(rows) for rows in batches(settings.public_size, settings.public_batch, "ledger")
+    ] * settings.cl_epochs
     rows = []
     for m in members:
         row: dict[str, float] = {"M": m}
         for kind in REPLIES:
-            row[f"{kind}_mb"] = sum(4 * b * settings.proj_dim + reply_nbytes(kind, b, settings.proj_dim, m) for b in sizes) / 1e6
-        rows.append(row | {"paper_formula_gb": paper_cost_gb(m), "paper_table5_gb": printed.get(m, float("nan"))})
+            row[f"{kind}_mb"] = (
+                sum(
+                    4 * b * settings.proj_dim + reply_nbytes(kind, b, settings.proj_dim, m)
+                    for b in sizes
+                )
+                / 1e6
+            )
+        rows.append(
+            row
+            | {
+                "paper_formula_gb": paper_cost_gb(m),
+                "paper_table5_gb": printed.get(m, float("nan")),
+            }
+        )
     return pd.DataFrame(rows)
 
 
 def replies(histories: Sequence[History]) -> pd.DataFrame:
-    """Runs that differ in ``reply`` alone: reply, largest_difference (points, of any metric of any round from the first run's), and
-    uplink_bytes and downlink_bytes per user and round."""
+    """Runs that differ in ``reply`` alone: reply, largest_difference (points, of any metric of any
+    round from the first run's), and uplink_bytes and downlink_bytes per user and round.
+    """
     first = histories[0].metrics.value
     return pd.DataFrame(
         {

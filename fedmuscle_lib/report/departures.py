@@ -1,8 +1,10 @@
-"""Departures from the paper: the settings that differ from its values, every choice that it leaves open, and the checkpoints.
+"""Departures from the paper: the settings that differ from its values, every choice that it leaves
+open, and the checkpoints.
 
 Of a setting its field says what the paper leaves open.
 
-Two users with different models in the paper may have one checkpoint here, and are then less unlike each other than the paper's.
+Two users with different models in the paper may have one checkpoint here, and are then less unlike
+each other than the paper's.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from fedmuscle_lib.runs.history import History
 _DELTA = {
     "setting": "Δ",
     "ours": "the mean of each seed's Δ (column delta)",
-    "paper": "Δ of the cells' means (column delta_of_means), which gives the printed values but for Table 1's two of FedHeNN and Table 2's",
+    "paper": (
+        "Δ of the cells' means (column delta_of_means), which gives the printed values but for"
+        " Table 1's two of FedHeNN and Table 2's"
+    ),
 }
 # Choices that the paper leaves open and that are no settings: what, and ours.
 _CHOICES = {
@@ -34,11 +39,15 @@ _CHOICES = {
     "samples of the data sets": "those that data_prep draws",
 }
 # What the cards of checkpoints say of texts that are also users' or public here.
-_HAS_READ = dict.fromkeys(("minilm-l3", "minilm-l6"), "captions of COCO and Flickr30k, and texts of Yahoo! Answers without their classes")
+_HAS_READ = dict.fromkeys(
+    ("minilm-l3", "minilm-l6"),
+    "captions of COCO and Flickr30k, and texts of Yahoo! Answers without their classes",
+)
 
 
 def departures(histories: Sequence[History]) -> pd.DataFrame:
-    """Return what differs from the paper's values, and what the paper leaves open, whether or not it is our default: setting, ours, paper.
+    """Return what differs from the paper's values, and what the paper leaves open, whether or not
+    it is our default: setting, ours, paper.
 
     Where only some arms have a value, they are named behind it.
     """
@@ -58,8 +67,15 @@ def _of_settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
     for name, field in Settings.model_fields.items():
         ours, paper, about = _ours(settings, name), field.default, settings.about(name)
         if name == "train_samples":
-            paper = {user.task: user.train_samples for user in SETUPS[settings.setup] if user.task in ours}
-        departs = ours != paper and name not in {"setup", *settings.aside()}  # a table's note names the setup
+            paper = {
+                user.task: user.train_samples
+                for user in SETUPS[settings.setup]
+                if user.task in ours
+            }
+        departs = ours != paper and name not in {
+            "setup",
+            *settings.aside(),
+        }  # a table's note names the setup
         if about["open"] or departs:
             yield name, _listed(ours), about["open"] or about.get("paper", _listed(paper))
 
@@ -71,7 +87,11 @@ def _ours(settings: Settings, name: str) -> Any:
         case "backbones":
             return {user.model: value[user.model] for user in settings.members}
         case "options":
-            return {option: one for option, one in value.items() if option.startswith(f"{settings.algorithm}.")}
+            return {
+                option: one
+                for option, one in value.items()
+                if option.startswith(f"{settings.algorithm}.")
+            }
         case "own":
             return {f"user {number}": data.folder for number, data in value.items()}
         case "train_samples":
@@ -91,15 +111,27 @@ def sharing(settings: Settings) -> dict[str, list[User]]:
     users: dict[str, list[User]] = {}
     for user in settings.members:
         users.setdefault(settings.backbones[user.model], []).append(user)
-    return {checkpoint: those for checkpoint, those in users.items() if len({user.model for user in those}) > 1}
+    return {
+        checkpoint: those
+        for checkpoint, those in users.items()
+        if len({user.model for user in those}) > 1
+    }
 
 
 def _of_checkpoints(settings: Settings) -> Iterator[tuple[str, str, str]]:
     for checkpoint, users in sharing(settings).items():
-        yield f"checkpoint of users {', '.join(str(user.number) for user in users)}", checkpoint, ", ".join(user.model for user in users)
+        yield (
+            f"checkpoint of users {', '.join(str(user.number) for user in users)}",
+            checkpoint,
+            ", ".join(user.model for user in users),
+        )
     for checkpoint in dict.fromkeys(settings.backbones[user.model] for user in settings.members):
         if checkpoint in _HAS_READ:
-            yield f"pretraining of {checkpoint}", f"has read {_HAS_READ[checkpoint]}", "no such texts"
+            yield (
+                f"pretraining of {checkpoint}",
+                f"has read {_HAS_READ[checkpoint]}",
+                "no such texts",
+            )
 
 
 def _listed(value: Any) -> str:

@@ -1,4 +1,6 @@
-"""The paper's cells: its tables, as ``paper_tables/*.csv`` hold them, and what they say about Delta."""
+"""The paper's cells: its tables, as ``paper_tables/*.csv`` hold them, and what they say about
+Delta.
+"""
 
 from __future__ import annotations
 
@@ -15,42 +17,80 @@ from fedmuscle_lib.runs.history import History
 _TABLES = Path(__file__).with_name("paper_tables")
 # Where runs find the paper's cells; Tables 1 and 7 agree on those that both have.
 PAPER = ("table1", "table7", "table2")
-_SETUP = {"table1": "setup1", "table6": "setup1", "table7": "setup1", "table2": "setup2", "table9": "setup2"}
-# The files name public sets as the datasets' authors do; Table 7's names objectives for our algorithms, Table 9's no temperature.
+_SETUP = {
+    "table1": "setup1",
+    "table6": "setup1",
+    "table7": "setup1",
+    "table2": "setup2",
+    "table9": "setup2",
+}
+# The files name public sets as the datasets' authors do; Table 7's names objectives for our
+# algorithms, Table 9's no temperature.
 _PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100", "Flickr30K": "flickr30k"}
-_ALGORITHM = {"table7": {"muscle": "fedmuscle"}, "table9": {"fedmuscle": "fedmuscle, τ(SS, TC) = 100"}}
+_ALGORITHM = {
+    "table7": {"muscle": "fedmuscle"},
+    "table9": {"fedmuscle": "fedmuscle, τ(SS, TC) = 100"},
+}
 # What their arms vary, as in our tables.
-_VARIED = {"table4": r"N = (?P<n_users>\d+)", "table8": r"R = (?P<rounds>\d+), T = (?P<cl_epochs>\d+)"}
+_VARIED = {
+    "table4": r"N = (?P<n_users>\d+)",
+    "table8": r"R = (?P<rounds>\d+), T = (?P<cl_epochs>\d+)",
+}
 
 
 @lru_cache(maxsize=8)
 def paper_table(*names: str) -> pd.DataFrame:
-    """A table of the paper, such as "table7", or the union of several, with this project's names of setups, public sets and algorithms."""
+    """A table of the paper, such as "table7", or the union of several, with this project's names of
+    setups, public sets and algorithms.
+    """
     tables = []
     for name in names:
         about = name.partition("_")[0]
-        table = pd.read_csv(_TABLES / f"{name}.csv").replace({"public": _PUBLIC, "algorithm": _ALGORITHM.get(about, {})})
+        table = pd.read_csv(_TABLES / f"{name}.csv").replace(
+            {"public": _PUBLIC, "algorithm": _ALGORITHM.get(about, {})}
+        )
         tables.append(table.assign(setup=_SETUP.get(about)))
     return pd.concat(tables).drop_duplicates(ignore_index=True)
 
 
 def paper_gains(*names: str) -> pd.DataFrame:
-    """The paper's cells as improvements over local training in the same table: setup, ``USER``, algorithm, gain (per cent)."""
-    gains = pd.concat(relative(paper_table(name).rename(columns={"mean": "value"})) for name in names)
-    return gains.rename(columns={"value": "gain"})[["setup", *USER, "algorithm", "gain"]].drop_duplicates(ignore_index=True)
+    """The paper's cells as improvements over local training in the same table: setup, ``USER``,
+    algorithm, gain (per cent).
+    """
+    gains = pd.concat(
+        relative(paper_table(name).rename(columns={"mean": "value"})) for name in names
+    )
+    return gains.rename(columns={"value": "gain"})[
+        ["setup", *USER, "algorithm", "gain"]
+    ].drop_duplicates(ignore_index=True)
 
 
 def paper_deltas(name: str) -> pd.DataFrame:
-    """Delta as a table of the paper prints it, and as its cells give it: public, algorithm, printed, of_cells (per cent)."""
-    printed = paper_table(f"{name}_delta").rename(columns={"delta_paper": "printed"})[["public", "algorithm", "printed"]]
-    of_cells = paper_gains(name).groupby(["public", "algorithm"], sort=False).gain.mean().rename("of_cells")
+    """Delta as a table of the paper prints it, and as its cells give it: public, algorithm,
+    printed, of_cells (per cent).
+    """
+    printed = paper_table(f"{name}_delta").rename(columns={"delta_paper": "printed"})[
+        ["public", "algorithm", "printed"]
+    ]
+    of_cells = (
+        paper_gains(name)
+        .groupby(["public", "algorithm"], sort=False)
+        .gain.mean()
+        .rename("of_cells")
+    )
     return printed.merge(of_cells.reset_index())
 
 
 def paper_points(name: str) -> pd.DataFrame:
-    """The paper's Delta in "table4", "table5" or "table8": public, what is varied as in our tables, algorithm, paper_delta."""
+    """The paper's Delta in "table4", "table5" or "table8": public, what is varied as in our tables,
+    algorithm, paper_delta.
+    """
     if name == "table5":
-        rows = paper_table(name).rename(columns={"M": "others"}).assign(public="voc")[["public", "others", "delta_paper"]]
+        rows = (
+            paper_table(name)
+            .rename(columns={"M": "others"})
+            .assign(public="voc")[["public", "others", "delta_paper"]]
+        )
     else:
         rows = paper_table(f"{name}_delta")
         numbers = rows.algorithm.str.extract(_VARIED[name]).dropna().astype(int)
@@ -59,7 +99,8 @@ def paper_points(name: str) -> pd.DataFrame:
 
 
 def paper_cells(name: str) -> pd.DataFrame:
-    """The metrics of users in "table4" or "table8": public, user, algorithm, what is varied, paper_mean, paper_std.
+    """The metrics of users in "table4" or "table8": public, user, algorithm, what is varied,
+    paper_mean, paper_std.
 
     Local training's stand at every point. Other tables have none.
     """
@@ -69,11 +110,17 @@ def paper_cells(name: str) -> pd.DataFrame:
     cells = paper_table(name).rename(columns={"mean": "paper_mean", "std": "paper_std"})[columns]
     numbers = cells.algorithm.str.extract(_VARIED[name]).dropna().astype(int)
     local = cells[cells.algorithm == "local"].merge(numbers.drop_duplicates(), how="cross")
-    return pd.concat([local, cells.join(numbers, how="inner").assign(algorithm="fedmuscle")], ignore_index=True)
+    return pd.concat(
+        [local, cells.join(numbers, how="inner").assign(algorithm="fedmuscle")], ignore_index=True
+    )
 
 
-def beside_paper(ours: pd.DataFrame, paper: pd.DataFrame, histories: Sequence[History]) -> pd.DataFrame:
-    """``ours`` with what the paper has to the same keys: NaN in another setup, and where it is about users who did not take part."""
+def beside_paper(
+    ours: pd.DataFrame, paper: pd.DataFrame, histories: Sequence[History]
+) -> pd.DataFrame:
+    """``ours`` with what the paper has to the same keys: NaN in another setup, and where it is
+    about users who did not take part.
+    """
     settings = histories[0].settings
     all_took_part = len(settings.members) == len(SETUPS[settings.setup])
     known = (paper.setup == settings.setup) & ("user" in paper or all_took_part)

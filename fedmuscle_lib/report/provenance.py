@@ -22,28 +22,46 @@ DATA = {"mini": "generated", "small": "real", "paper": "the paper's"}  # a profi
 
 
 class Sentences(pd.DataFrame):
-    """A table that notebooks show with whole sentences, which pandas cuts behind 50 characters, and folded if it is long."""
+    """A table that notebooks show with whole sentences, which pandas cuts behind 50 characters, and
+    folded if it is long.
+    """
 
     def _repr_html_(self) -> str:
         with pd.option_context("display.max_colwidth", None):
             table = super()._repr_html_()
-        return f"<details><summary>{len(self)} rows</summary>{table}</details>" if len(self) > _FOLDED else table
+        return (
+            f"<details><summary>{len(self)} rows</summary>{table}</details>"
+            if len(self) > _FOLDED
+            else table
+        )
 
 
 def save(frame: pd.DataFrame, path: Path) -> None:
-    """Write a CSV file without index, whole or not at all; four decimals are more than any metric here has."""
+    """Write a CSV file without index, whole or not at all; four decimals are more than any metric
+    here has.
+    """
     write(path, frame.round(4).to_csv(index=False))
 
 
-def write_results(frames: Mapping[str, pd.DataFrame], provenance: Mapping[str, Any], folder: Path) -> None:
+def write_results(
+    frames: Mapping[str, pd.DataFrame], provenance: Mapping[str, Any], folder: Path
+) -> None:
     """Write each frame as ``<its name>.csv``, and the provenance of the runs behind them."""
     for name, frame in frames.items():
         save(frame, folder / f"{name}.csv")
     write_provenance(provenance, folder)
 
 
-def write_without_runs(frames: Mapping[str, pd.DataFrame], folder: Path, notebook: str, profile: str, **parameters: object) -> None:
-    """Write each frame as ``<its name>.csv``, and a provenance without runs: the command that makes the folder."""
+def write_without_runs(
+    frames: Mapping[str, pd.DataFrame],
+    folder: Path,
+    notebook: str,
+    profile: str,
+    **parameters: object,
+) -> None:
+    """Write each frame as ``<its name>.csv``, and a provenance without runs: the command that makes
+    the folder.
+    """
     options = "".join(option(name, value) for name, value in parameters.items())
     command = f"python -m fedmuscle_lib reproduce {notebook} --profile {profile}{options}"
     write_results(frames, {"command": command, "runs": []}, folder)
@@ -54,25 +72,43 @@ def option(name: str, value: object) -> str:
     return " -p " + shlex.quote(f"{name}={json.dumps(value)}")
 
 
-def changed(histories: Sequence[History[Any]], algorithm: Callable[[str], Any]) -> list[tuple[str, Any, Any]]:
-    """Return settings and algorithms' own options that are not the default: name, value, and default. An arm's setting is in its name.
+def changed(
+    histories: Sequence[History[Any]], algorithm: Callable[[str], Any]
+) -> list[tuple[str, Any, Any]]:
+    """Return settings and algorithms' own options that are not the default: name, value, and
+    default. An arm's setting is in its name.
 
     Args:
         algorithm: the class of an algorithm, by its name.
     """
     first = histories[0].settings
-    told = {name: field for name, field in type(first).model_fields.items() if name not in first.aside() | {"options"}}
+    told = {
+        name: field
+        for name, field in type(first).model_fields.items()
+        if name not in first.aside() | {"options"}
+    }
     rows = [(name, getattr(first, name), field.default) for name, field in told.items()]
-    for one in {run.settings.algorithm: run.settings for run in histories if not run.setting}.values():
+    for one in {
+        run.settings.algorithm: run.settings for run in histories if not run.setting
+    }.values():
         usual = algorithm(one.algorithm).Options().model_dump()
-        rows += [(f"{one.algorithm}.{own}", value, usual[own]) for own, value in one.own_options.items()]
+        rows += [
+            (f"{one.algorithm}.{own}", value, usual[own]) for own, value in one.own_options.items()
+        ]
     return [row for row in rows if row[1] != row[2]]
 
 
-def provenance_by_algorithm(histories: Sequence[History[Any]], folder: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """:func:`provenance_of` runs whose arms are algorithms, and whose settings have the usual values of their profile."""
+def provenance_by_algorithm(
+    histories: Sequence[History[Any]], folder: str, data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """:func:`provenance_of` runs whose arms are algorithms, and whose settings have the usual
+    values of their profile.
+    """
     s = histories[0].settings
-    arms, usual = [history.arm for history in histories], type(s)(profile=s.profile).model_dump(mode="json")
+    arms, usual = (
+        [history.arm for history in histories],
+        type(s)(profile=s.profile).model_dump(mode="json"),
+    )
     return provenance_of(histories, folder, arms, usual, s.aside() - {"evaluate_every"}, data)
 
 
@@ -84,10 +120,11 @@ def provenance_of(
     unsaid: Collection[str],
     data: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The command that repeats the runs, what made them, and the runs themselves, as ``core.notebooks.runs_of`` reads them.
+    """The command that repeats the runs, what made them, and the runs themselves, as
+    ``core.notebooks.runs_of`` reads them.
 
-    A fact that all runs have stands in ``shared``, one that an arm's runs have in ``arms``, and the others with each of ``runs``. The
-    command has the settings that all runs share.
+    A fact that all runs have stands in ``shared``, one that an arm's runs have in ``arms``, and the
+    others with each of ``runs``. The command has the settings that all runs share.
 
     Args:
         folder: name of a folder of results, which begins with that of the notebook.
@@ -98,12 +135,30 @@ def provenance_of(
     """
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
     given = [history.settings.model_dump(mode="json") for history in histories]
-    shared = {name: value for name, value in given[0].items() if all(one.get(name) == value for one in given)}
-    overrides = "".join(option(name, value) for name, value in shared.items() if name not in unsaid and value != usual[name])
-    made_with = [{name: h.provenance[name] for name in _MADE_WITH if name in h.provenance} for h in histories]
+    shared = {
+        name: value
+        for name, value in given[0].items()
+        if all(one.get(name) == value for one in given)
+    }
+    overrides = "".join(
+        option(name, value)
+        for name, value in shared.items()
+        if name not in unsaid and value != usual[name]
+    )
+    made_with = [
+        {name: h.provenance[name] for name in _MADE_WITH if name in h.provenance} for h in histories
+    ]
     facts = [
-        {"arm": arm, "system": h.settings.system, "settings": h.settings.recorded(), "origin": h.origin}
-        | {name: h.provenance[name] for name in ("address", "versions", "seconds", "finished", "peak_memory_bytes")}
+        {
+            "arm": arm,
+            "system": h.settings.system,
+            "settings": h.settings.recorded(),
+            "origin": h.origin,
+        }
+        | {
+            name: h.provenance[name]
+            for name in ("address", "versions", "seconds", "finished", "peak_memory_bytes")
+        }
         for h, arm in zip(histories, arms, strict=True)
     ]
     chosen = f"{notebook_of(folder)} --profile {histories[0].settings.profile} --seeds {seeds}"
@@ -117,9 +172,18 @@ def provenance_of(
 
 def _factored(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     shared = _common(runs)
-    arms = {run["arm"]: _common([other for other in runs if other["arm"] == run["arm"]]) for run in runs}
-    own = {name: _rest({key: fact for key, fact in facts.items() if key != "arm"}, shared) for name, facts in arms.items()}
-    return {"shared": shared, "arms": own, "runs": [{"arm": run["arm"]} | _rest(run, arms[run["arm"]]) for run in runs]}
+    arms = {
+        run["arm"]: _common([other for other in runs if other["arm"] == run["arm"]]) for run in runs
+    }
+    own = {
+        name: _rest({key: fact for key, fact in facts.items() if key != "arm"}, shared)
+        for name, facts in arms.items()
+    }
+    return {
+        "shared": shared,
+        "arms": own,
+        "runs": [{"arm": run["arm"]} | _rest(run, arms[run["arm"]]) for run in runs],
+    }
 
 
 def _common(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -136,13 +200,20 @@ def _common(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _rest(facts: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """``facts`` without ``known``, which ``runs_of`` puts back."""
-    new = {name: value for name, value in facts.items() if name not in known or known[name] != value}
-    return {name: _rest(value, known[name]) if isinstance(value, dict) and name in known else value for name, value in new.items()}
+    new = {
+        name: value for name, value in facts.items() if name not in known or known[name] != value
+    }
+    return {
+        name: _rest(value, known[name]) if isinstance(value, dict) and name in known else value
+        for name, value in new.items()
+    }
 
 
 def write_provenance(provenance: Mapping[str, Any], folder: Path) -> None:
     """Write ``provenance.json``, whole or not at all, with a line for each run."""
-    lines = re.sub(r"\n {3,}|\n {2}(?=[]}])", " ", json.dumps(provenance, indent=1))  # a string has no newline in JSON
+    lines = re.sub(
+        r"\n {3,}|\n {2}(?=[]}])", " ", json.dumps(provenance, indent=1)
+    )  # a string has no newline in JSON
     write(folder / PROVENANCE, lines + "\n")
 
 
@@ -156,7 +227,9 @@ def manifests(data_dir: Path, folders: Iterable[str]) -> dict[str, dict[str, Any
         path = data_dir / folder / MANIFEST
         if path.exists():
             manifest = read_json(path)
-            found[folder] = {name: manifest.get(name) for name in ("dataset", "official", "counts", "sizes")}
+            found[folder] = {
+                name: manifest.get(name) for name in ("dataset", "official", "counts", "sizes")
+            }
     return found
 
 
@@ -164,7 +237,10 @@ def spread(seeds: Collection[int]) -> str:
     """A sentence: what ± and brackets mean in a table over these seeds."""
     if len(seeds) == 1:
         return "One seed: there is no ± and no interval, and a difference may be chance."
-    return f"± is the standard deviation over {len(seeds)} seeds (ddof = 0), brackets the 95 % t interval."
+    return (
+        f"± is the standard deviation over {len(seeds)} seeds (ddof = 0), brackets the 95 % t"
+        " interval."
+    )
 
 
 def named(seeds: Collection[int]) -> str:
@@ -176,24 +252,45 @@ INTERVALS = "95\N{NO-BREAK SPACE}% intervals"
 
 
 def described(histories: Sequence[History[Any]], *parts: str, seeds_are: str = INTERVALS) -> str:
-    """The line above a figure: the world, ``parts``, the seeds, and what several seeds are in it."""
-    profile, seeds = histories[0].settings.profile, sorted({history.settings.seed for history in histories})
+    """The line above a figure: the world, ``parts``, the seeds, and what several seeds are in
+    it.
+    """
+    profile, seeds = (
+        histories[0].settings.profile,
+        sorted({history.settings.seed for history in histories}),
+    )
     intervals = seeds_are if len(seeds) > 1 else "one seed has no interval"
     data = f"{DATA.get(profile, '')} data".strip().capitalize()
-    return " · ".join([f"{data} (profile {profile})", *parts, named(seeds).replace(" ", "\N{NO-BREAK SPACE}"), intervals])
+    return " · ".join(
+        [
+            f"{data} (profile {profile})",
+            *parts,
+            named(seeds).replace(" ", "\N{NO-BREAK SPACE}"),
+            intervals,
+        ]
+    )
 
 
 def origins(histories: Sequence[History[Any]]) -> list[str]:
-    """Sentences: how many of the runs were shipped and how many computed here, from which sources, and each caveat once."""
+    """Sentences: how many of the runs were shipped and how many computed here, from which sources,
+    and each caveat once.
+    """
     n, shipped = len(histories), sum(history.origin == "shipped" for history in histories)
     sentences = [f"{shipped} of {n} runs were shipped, {n - shipped} computed here."]
     if (sources := len({history.provenance.get("source") for history in histories})) > 1:
-        sentences.append(f"They come from {sources} states of the source code, which have the same versions of the arithmetic.")
-    own = [history.provenance.get("source", SOURCE) for history in histories if history.origin == "computed"]
+        sentences.append(
+            f"They come from {sources} states of the source code, which have the same versions of"
+            " the arithmetic."
+        )
+    own = [
+        history.provenance.get("source", SOURCE)
+        for history in histories
+        if history.origin == "computed"
+    ]
     if earlier := sum(source != SOURCE for source in own):
         sentences.append(
-            f"{earlier} of those computed here are by another state of the source code than the present one; "
-            "`python -m fedmuscle_lib runs delete` makes room to compute them again."
+            f"{earlier} of those computed here are by another state of the source code than the"
+            " present one; `python -m fedmuscle_lib runs delete` makes room to compute them again."
         )
     caveats = dict.fromkeys(caveat for history in histories for caveat in history.caveats)
     return [*sentences, f"Of the shipped runs: {'; '.join(caveats)}."] if caveats else sentences

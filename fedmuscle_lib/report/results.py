@@ -1,4 +1,5 @@
-"""``RESULTS.md``: FedMuscle in every world, then each notebook with a link to its page in every profile, from committed files alone.
+"""``RESULTS.md``: FedMuscle in every world, then each notebook with a link to its page in every
+profile, from committed files alone.
 
 ``python -m fedmuscle_lib.report.results`` writes it.
 """
@@ -24,9 +25,10 @@ _HEAD = """# Results
 
 ## FedMuscle and its controls in every world
 
-Δ is the mean over all users of the improvement over local training, in per cent, after the last alignment, the end of Algorithm 1. Brackets
-are 95 % t intervals over seeds; one seed has none. "Self" is alignment with a user's own frozen copy, "head only" a frozen backbone. Tuned
-local training has hyper-parameters that were chosen on the validation split.
+Δ is the mean over all users of the improvement over local training, in per cent, after the last
+alignment, the end of Algorithm 1. Brackets are 95 % t intervals over seeds; one seed has none.
+"Self" is alignment with a user's own frozen copy, "head only" a frozen backbone. Tuned local
+training has hyper-parameters that were chosen on the validation split.
 
 <!-- table worlds -->
 <!-- /table -->
@@ -35,11 +37,12 @@ local training has hyper-parameters that were chosen on the validation split.
 
 ## Every notebook
 
-A link leads to a notebook's tables and figures with their source, without code. Its text is a Δ where one number stands for the notebook:
-FedMuscle's, that of our `directed`, or in `table3` how much the Muscle loss changes CreamFL's Δ in small galleries. Verdicts of [corrected
-tests](notebooks/claims.ipynb) on the paper's claims follow. `small` has real images, `mini` is a generated world in which LoRA adapts every
-block. [Findings](docs/findings.md) says what the results mean, [README](README.md#what-is-reproduced) why a cell is empty and where Figures
-1 and 6 are.
+A link leads to a notebook's tables and figures with their source, without code. Its text is a Δ
+where one number stands for the notebook: FedMuscle's, that of our `directed`, or in `table3` how
+much the Muscle loss changes CreamFL's Δ in small galleries. Verdicts of [corrected
+tests](notebooks/claims.ipynb) on the paper's claims follow. `small` has real images, `mini` is a
+generated world in which LoRA adapts every block. [Findings](docs/findings.md) says what the results
+mean, [README](README.md#what-is-reproduced) why a cell is empty and where Figures 1 and 6 are.
 
 """
 
@@ -50,13 +53,23 @@ def results_page(root: Path) -> str:
     for page in sorted(root.glob("figures/*/*/README.md")):
         pages.setdefault(notebook_of(page.parent.name), []).append(page)
     papers = [one["notebook"] for one in listed() if "notebook" in one]
-    ordered = sorted(pages, key=lambda name: (papers.index(name) if name in papers else len(papers), name))
+    ordered = sorted(
+        pages, key=lambda name: (papers.index(name) if name in papers else len(papers), name)
+    )
     profiles = PROFILES[::-1]  # real images first
     rows = [["notebook", *(f"`{profile}`" for profile in profiles)]]
     for name in ordered:
         title = pages[name][0].read_text(encoding="utf8").partition("\n")[0].removeprefix("# ")
-        own = {profile: [page for page in pages[name] if page.parts[-3] == profile] for profile in profiles}
-        rows.append([f"[{title}](notebooks/{name}.ipynb)", *("<br>".join(_cell(page, root) for page in own[each]) for each in profiles)])
+        own = {
+            profile: [page for page in pages[name] if page.parts[-3] == profile]
+            for profile in profiles
+        }
+        rows.append(
+            [
+                f"[{title}](notebooks/{name}.ipynb)",
+                *("<br>".join(_cell(page, root) for page in own[each]) for each in profiles),
+            ]
+        )
     return f"{_HEAD}{markdown(rows)}\n"
 
 
@@ -69,7 +82,10 @@ def _cell(page: Path, root: Path) -> str:
 
 def _headline(folder: Path) -> str:
     """The Delta that stands for a notebook, or the verdicts that it counts."""
-    rows, notebook = {one["notebook"]: one for one in listed() if "row" in one}, notebook_of(folder.name)
+    rows, notebook = (
+        {one["notebook"]: one for one in listed() if "row" in one},
+        notebook_of(folder.name),
+    )
     if notebook == "controls":
         return gain(folder, {"row": "algorithm=fedmuscle"})
     if folder.name == "claims":

@@ -1,6 +1,7 @@
 """The program of one child process: execute a notebook in the current folder and write it down.
 
-``children`` runs this file by its path, so that a child starts without importing torch and the rest of the library; its kernel does that.
+``children`` runs this file by its path, so that a child starts without importing torch and the rest
+of the library; its kernel does that.
 """
 
 from __future__ import annotations
@@ -24,21 +25,38 @@ class _UnixSockets(AsyncKernelManager):
     """A kernel that nobody on the network can reach, and that races nobody for ports."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(transport="ipc", ip=os.path.join(os.environ["JUPYTER_RUNTIME_DIR"], str(os.getpid())), **options)
+        super().__init__(
+            transport="ipc",
+            ip=os.path.join(os.environ["JUPYTER_RUNTIME_DIR"], str(os.getpid())),
+            **options,
+        )
 
 
 def main(spec: dict[str, Any]) -> int:
-    """Execute ``spec["notebook"]`` with ``spec["parameters"]`` into ``spec["part"]``, which holds the error if this returns 1."""
-    import papermill  # seconds; the parent, which imports this module for its constant, does without
+    """Execute ``spec["notebook"]`` with ``spec["parameters"]`` into ``spec["part"]``, which holds
+    the error if this returns 1.
+    """
+    # seconds; the parent, which imports this module for its constant, does without
+    import papermill
 
-    threading.Thread(target=_end_with_parent, args=(spec["parent"], spec["scratch"]), daemon=True).start()
+    threading.Thread(
+        target=_end_with_parent, args=(spec["parent"], spec["scratch"]), daemon=True
+    ).start()
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stdout)
     logging.getLogger("papermill").addFilter(_was_printed)
-    options: dict[str, Any] = {"log_output": True, "progress_bar": False, "cwd": ".", "kernel_name": "python3", "language": "python"}
+    options: dict[str, Any] = {
+        "log_output": True,
+        "progress_bar": False,
+        "cwd": ".",
+        "kernel_name": "python3",
+        "language": "python",
+    }
     if len(os.environ["JUPYTER_RUNTIME_DIR"]) < 80:  # a socket's path has at most 104 characters
         options["kernel_manager_class"] = _UnixSockets
     try:
-        papermill.execute_notebook(spec["notebook"], spec["part"], parameters=spec["parameters"], **options)
+        papermill.execute_notebook(
+            spec["notebook"], spec["part"], parameters=spec["parameters"], **options
+        )
     except papermill.PapermillExecutionError:
         return 1
     except Exception as error:  # a dead kernel, a full disk
@@ -48,12 +66,16 @@ def main(spec: dict[str, Any]) -> int:
 
 
 def _was_printed(record: logging.LogRecord) -> bool:
-    """Return whether a cell printed this: then it ends a line, unlike papermill's remarks and the text forms of displayed tables."""
+    """Return whether a cell printed this: then it ends a line, unlike papermill's remarks and the
+    text forms of displayed tables.
+    """
     return record.levelno > logging.INFO or str(record.msg).endswith("\n")
 
 
 def _end_with_parent(parent: int, scratch: str) -> None:
-    """Interrupt this process when its parent is gone, as if by Ctrl-C, and leave nothing of its scratch if that is not enough."""
+    """Interrupt this process when its parent is gone, as if by Ctrl-C, and leave nothing of its
+    scratch if that is not enough.
+    """
     while os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGINT)

@@ -1,4 +1,6 @@
-"""The child processes: one a notebook, its lines passed on as they come, and an end to all of them."""
+"""The child processes: one a notebook, its lines passed on as they come, and an end to all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,21 @@ from fedmuscle_lib.core.files import put, python_path, user_path, write
 from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE
 from fedmuscle_lib.reproduce import child, pages
 
-_PARTING = "KeyboardInterrupt caught in kernel"  # jupyter_client interrupts a kernel before it ends it, which some then report
+_PARTING = (  # jupyter_client interrupts a kernel before it ends it, which some then report
+    "KeyboardInterrupt caught in kernel"
+)
 _EXECUTED, _PART = "executed.ipynb", "executed.part.ipynb"  # in a notebook's folder
 LOG = "executed.log"  # likewise: the output of a child that failed
-_KINDS = {".csv", ".svg", ".png", ".json", ".ipynb", ".html", ".md", ".log"}  # of files that notebooks leave there
+_KINDS = {
+    ".csv",
+    ".svg",
+    ".png",
+    ".json",
+    ".ipynb",
+    ".html",
+    ".md",
+    ".log",
+}  # of files that notebooks leave there
 _KEPT, _LONGEST = 1000, 500  # lines of the log, and characters of the one that is shown
 _NAMES_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 _log = logging.getLogger("fedmuscle")
@@ -66,13 +79,17 @@ class Children:
 
     def __init__(self, cores: int, environment: dict[str, str]) -> None:
         self._scratch = TemporaryDirectory(prefix="fm-")  # also of what a killed kernel leaves
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores))
+        threads = dict.fromkeys(
+            ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores)
+        )
         places = dict.fromkeys(("JUPYTER_RUNTIME_DIR", "TMPDIR", "TEMP", "TMP"), self._scratch.name)
         own = {"PYTHONPATH": python_path(), "FEDMUSCLE_PROGRESS": "lines"}  # nobody sees a bar
         self.environment = os.environ | threads | places | own | environment
         self.environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
         if runs := self.environment.get("FEDMUSCLE_RUNS"):
-            self.environment["FEDMUSCLE_RUNS"] = str(user_path(runs, "FEDMUSCLE_RUNS").absolute())  # a child runs in its notebook's folder
+            self.environment["FEDMUSCLE_RUNS"] = str(
+                user_path(runs, "FEDMUSCLE_RUNS").absolute()
+            )  # a child runs in its notebook's folder
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
         self.ending = False
@@ -87,20 +104,28 @@ class Children:
             if self.ending:
                 raise KeyboardInterrupt
             started = subprocess.Popen(
-                [sys.executable, "-P", child.__file__, json.dumps(spec | {"scratch": self._scratch.name})],
+                [
+                    sys.executable,
+                    "-P",
+                    child.__file__,
+                    json.dumps(spec | {"scratch": self._scratch.name}),
+                ],
                 cwd=cwd,
                 env=self.environment,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 encoding="utf8",
                 errors="replace",
-                start_new_session=True,  # Ctrl-C reaches this process alone, which then ends them in order
+                # Ctrl-C reaches this process alone, which then ends them in order
+                start_new_session=True,
             )
             self._running.add(started)
         return started
 
     def end(self) -> None:
-        """Interrupt them, so that they shut their kernels down, and kill what has not ended in time."""
+        """Interrupt them, so that they shut their kernels down, and kill what has not ended in
+        time.
+        """
         with self._lock:
             self.ending = True
             alive = [process for process in self._running if process.poll() is None]
@@ -118,7 +143,8 @@ class Children:
 
 
 def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Children) -> Outcome:
-    """Run the notebook ``path`` into ``folder``; write how it went to ``result.json`` there and return it.
+    """Run the notebook ``path`` into ``folder``; write how it went to ``result.json`` there and
+    return it.
 
     Raises:
         KeyboardInterrupt: all children are being ended; then the folder's results are as they were.
@@ -129,14 +155,22 @@ def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chil
     try:
         return _execute(path, folder, parameters, children)
     except KeyboardInterrupt:
-        ownership.remove(folder, [place.name for place in _files(folder) if place.name not in before and place.suffix in _KINDS])
+        ownership.remove(
+            folder,
+            [
+                place.name
+                for place in _files(folder)
+                if place.name not in before and place.suffix in _KINDS
+            ],
+        )
         for name, content in before.items():
             put(folder / name, content)
         raise
 
 
 def claim(folder: Path) -> None:
-    """Check that a folder of results is free, or one that a notebook wrote: a result, a provenance or an executed notebook lies there.
+    """Check that a folder of results is free, or one that a notebook wrote: a result, a provenance
+    or an executed notebook lies there.
 
     Raises:
         NotOurs: it holds something else.
@@ -156,19 +190,30 @@ def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chi
     ownership.discard(part)  # by an execution that failed or was killed
     started = time.monotonic()
     # relative paths, because papermill writes them into the notebook
-    spec = {"notebook": path.name, "part": os.path.relpath(part, path.parent), "parameters": parameters, "parent": os.getpid()}
-    failure, missing = _faults(path, part, *_followed(children.start(spec, cwd=path.parent), folder, children))
+    spec = {
+        "notebook": path.name,
+        "part": os.path.relpath(part, path.parent),
+        "parameters": parameters,
+        "parent": os.getpid(),
+    }
+    failure, missing = _faults(
+        path, part, *_followed(children.start(spec, cwd=path.parent), folder, children)
+    )
     if not (failure or missing):
         os.replace(part, executed)
         pages.export(executed, path.parent)
-    seconds, finished = round(time.monotonic() - started, 1), datetime.now(UTC).isoformat(timespec="seconds")
+    seconds, finished = (
+        round(time.monotonic() - started, 1),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )
     outcome = Outcome(folder.name, parameters, seconds, finished, failure, missing)
     write(folder / OUTCOME, json.dumps(asdict(outcome), indent=1))
     return outcome
 
 
 def _followed(process: subprocess.Popen[str], folder: Path, children: Children) -> tuple[int, str]:
-    """Pass a child's lines on; return its exit code and the line that says most about its end. All are in ``LOG`` if it failed.
+    """Pass a child's lines on; return its exit code and the line that says most about its end. All
+    are in ``LOG`` if it failed.
 
     Raises:
         KeyboardInterrupt: it was ended before it was done.
@@ -196,21 +241,47 @@ def _telling(lines: Sequence[str]) -> str:
 
 
 def _faults(path: Path, part: Path, code: int, last: str) -> tuple[str | None, str | None]:
-    """Return why the notebook failed, or which of its runs are missing: by the last cell begun or, without one, the child's last line."""
+    """Return why the notebook failed, or which of its runs are missing: by the last cell begun or,
+    without one, the child's last line.
+    """
     if not code:
         return None, None
     import nbformat  # seconds, which a notebook that imports this package need not wait for
 
     cells: Sequence[Any] = []
     with suppress(OSError, ValueError):  # there is no notebook, or half of one
-        cells = [cell for cell in nbformat.read(part, as_version=4).cells if cell.metadata.get("papermill", {}).get("start_time")]
+        cells = [
+            cell
+            for cell in nbformat.read(part, as_version=4).cells
+            if cell.metadata.get("papermill", {}).get("start_time")
+        ]
     if code != 1 or not cells:
         return f"exit code {code}: {last} (all of its output: {part.with_name(LOG)})", None
-    cell = cells[-1]  # papermill goes no further, and calls the cell that a kernel died in completed
-    error = next((output for output in cell.get("outputs", []) if output.output_type == "error"), None)
+    cell = cells[
+        -1
+    ]  # papermill goes no further, and calls the cell that a kernel died in completed
+    error = next(
+        (output for output in cell.get("outputs", []) if output.output_type == "error"), None
+    )
     if error and error.ename == "NotStored":
         return None, error.evalue
-    places = {known.id: place for place, known in enumerate(nbformat.read(path, as_version=4).cells, start=1)}
+    places = {
+        known.id: place
+        for place, known in enumerate(nbformat.read(path, as_version=4).cells, start=1)
+    }
     place = f"cell {places[cell.id]}" if cell.id in places else "the injected parameters"
-    head = next((line.strip() for line in cell.source.splitlines() if line.strip() and not line.startswith("#")), "")
-    return f"{place} ({head}): {line_of(f'{error.ename}: {error.evalue}', _LONGEST) if error else last}", None
+    head = next(
+        (
+            line.strip()
+            for line in cell.source.splitlines()
+            if line.strip() and not line.startswith("#")
+        ),
+        "",
+    )
+    return (
+        (
+            f"{place} ({head}):"
+            f" {line_of(f'{error.ename}: {error.evalue}', _LONGEST) if error else last}"
+        ),
+        None,
+    )

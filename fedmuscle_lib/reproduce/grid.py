@@ -34,31 +34,41 @@ def reproduce(
     folder: Path = NOTEBOOKS,
     reference: Path = FIGURES,
 ) -> list[Outcome]:
-    """Execute notebooks, ``jobs`` at a time, into ``<output>/<profile>/<folder>/executed.ipynb``, and write the index page.
+    """Execute notebooks, ``jobs`` at a time, into ``<output>/<profile>/<folder>/executed.ipynb``,
+    and write the index page.
 
-    A notebook's folder has its name, followed by parameters that are neither the notebook's own nor the reference's, such as
-    ``table7_rounds=5`` or ``controls_setup1_vit``. What is about to run, and for how long, goes to the logger "fedmuscle" first.
+    A notebook's folder has its name, followed by parameters that are neither the notebook's own nor
+    the reference's, such as ``table7_rounds=5`` or ``controls_setup1_vit``. What is about to run,
+    and for how long, goes to the logger "fedmuscle" first.
 
-    A notebook has its committed parameters where none are given, also if the saved file has others, which a warning then names. One that
-    fails does not keep the others from running. One that fails or lacks a run keeps the pages that it had, and one that is interrupted
-    all of its results. Their log lines go to the logger as they come. Runs that were finished or interrupted here before are fetched or
-    resumed; all others are computed, also those that came with the repository.
+    A notebook has its committed parameters where none are given, also if the saved file has others,
+    which a warning then names. One that fails does not keep the others from running. One that fails
+    or lacks a run keeps the pages that it had, and one that is interrupted all of its results.
+    Their log lines go to the logger as they come. Runs that were finished or interrupted here
+    before are fetched or resumed; all others are computed, also those that came with the
+    repository.
 
     Args:
-        notebooks: names, without suffix, or "all"; by default the core or, with ``shipped_only``, all of the folder's.
+        notebooks: names, without suffix, or "all"; by default the core or, with ``shipped_only``,
+            all of the folder's.
         profile: for every notebook that has such a parameter.
         seeds: likewise; by default [0] or, with ``shipped_only``, those of the reference.
-        overrides: parameters of notebooks by name, and settings, which go into a notebook's own parameter ``overrides``.
-        shipped_only: compute nothing. Runs that came with the repository are shown too. Without seeds and overrides a notebook is drawn
-            once for each folder that its reference has, with the folder's parameters; with any, once, with the reference's where none
-            are given. One of which a run is not stored is reported as missing.
-        scheduler: address of a Dask scheduler, such as ``tcp://host:8786``, whose workers compute the runs.
+        overrides: parameters of notebooks by name, and settings, which go into a notebook's own
+            parameter ``overrides``.
+        shipped_only: compute nothing. Runs that came with the repository are shown too. Without
+            seeds and overrides a notebook is drawn once for each folder that its reference has,
+            with the folder's parameters; with any, once, with the reference's where none are given.
+            One of which a run is not stored is reported as missing.
+        scheduler: address of a Dask scheduler, such as ``tcp://host:8786``, whose workers compute
+            the runs.
         folder: where the notebooks are.
         reference: where their committed results are.
 
     Raises:
-        ValueError: an unknown notebook, a misspelt parameter or one of another type; nothing has run then.
-        NotOurs: something else lies in the place of a notebook's folder or of the index page; nothing has run then.
+        ValueError: an unknown notebook, a misspelt parameter or one of another type; nothing has
+            run then.
+        NotOurs: something else lies in the place of a notebook's folder or of the index page;
+            nothing has run then.
         OSError: the output folder can't be written, or its disk is full.
     """
     target = Path(output).resolve() / profile
@@ -66,7 +76,9 @@ def reproduce(
     if seeds is not None or not shipped_only:
         common["seeds"] = list(seeds or [0])
     planned = []
-    for path, given in plan(select(notebooks or ([ALL] if shipped_only else None), folder), common, overrides or {}).items():
+    for path, given in plan(
+        select(notebooks or ([ALL] if shipped_only else None), folder), common, overrides or {}
+    ).items():
         usual, told = unsaved(path)
         if told:
             _log.warning(told)
@@ -76,15 +88,27 @@ def reproduce(
         children.claim(target / folder_of(path, given))
     headed(target / "index.html", START)
     at_a_time = min(jobs, len(planned))
-    sources = {"FEDMUSCLE_SHIPPED": "1", "FEDMUSCLE_COMPUTE": "0"} if shipped_only else {"FEDMUSCLE_SHIPPED": "0"}
-    processes = Children(max(1, _cores() // at_a_time), sources | ({"FEDMUSCLE_SCHEDULER": scheduler} if scheduler else {}))
+    sources = (
+        {"FEDMUSCLE_SHIPPED": "1", "FEDMUSCLE_COMPUTE": "0"}
+        if shipped_only
+        else {"FEDMUSCLE_SHIPPED": "0"}
+    )
+    processes = Children(
+        max(1, _cores() // at_a_time),
+        sources | ({"FEDMUSCLE_SCHEDULER": scheduler} if scheduler else {}),
+    )
     pool = ThreadPoolExecutor(at_a_time)
     outcomes = []
     try:
         _try_to_write(target)
-        for line in announcement(planned, reference / profile, min(at_a_time, _cores()), shipped_only):
+        for line in announcement(
+            planned, reference / profile, min(at_a_time, _cores()), shipped_only
+        ):
             _log.info(line)
-        futures = [pool.submit(children.execute, path, target / folder_of(path, given), given, processes) for path, given in planned]
+        futures = [
+            pool.submit(children.execute, path, target / folder_of(path, given), given, processes)
+            for path, given in planned
+        ]
         for future in as_completed(futures):
             outcomes.append(outcome := future.result())
             if outcome.failure:
@@ -92,7 +116,8 @@ def reproduce(
             index(target)
     except OSError as error:
         raise OSError(error.errno, error.strerror, error.filename or str(target)) from error
-    finally:  # after an interrupt or a full disk there are children left, which must not outlive this call
+    # after an interrupt or a full disk there are children left, which must not outlive this call
+    finally:
         pool.shutdown(wait=False, cancel_futures=True)
         processes.end()
         pool.shutdown()

@@ -22,7 +22,10 @@ from fedmuscle_lib.core.ownership import headed
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOMENTS = {"after_alignment": "After the last alignment", "after_local": "After the last local update"}
+_MOMENTS = {
+    "after_alignment": "After the last alignment",
+    "after_local": "After the last local update",
+}
 _MOST = 1 << 28  # bytes of a file that the page shows
 _TEMPLATE = Path(__file__).with_name("index.html.j2")
 START = _TEMPLATE.read_bytes().partition(b"{{")[0]  # of every page
@@ -33,10 +36,12 @@ class Made:
     """The origin of a notebook's results: who made them, and when.
 
     Attributes:
-        state: "shipped" (every run came with the repository), "computed here", "missing" (a run is not stored), "failed" or, on the
-            page, "unreadable".
-        when: the newest run was finished or, where no run is named, the notebook was executed, in UTC; empty if unknown.
-        runs: how many runs stand behind the results, by origin, such as "28 shipped, 2 computed"; empty if none is named.
+        state: "shipped" (every run came with the repository), "computed here", "missing" (a run is
+            not stored), "failed" or, on the page, "unreadable".
+        when: the newest run was finished or, where no run is named, the notebook was executed, in
+            UTC; empty if unknown.
+        runs: how many runs stand behind the results, by origin, such as "28 shipped, 2 computed";
+            empty if none is named.
     """
 
     state: str
@@ -45,7 +50,8 @@ class Made:
 
 
 def made(entry: Path) -> Made:
-    """Read who made the results in ``entry`` from its ``result.json`` (of an execution) and ``provenance.json`` (of its runs).
+    """Read who made the results in ``entry`` from its ``result.json`` (of an execution) and
+    ``provenance.json`` (of its runs).
 
     Raises:
         DataError: naming the one that can't be read or says something else.
@@ -60,12 +66,21 @@ def made(entry: Path) -> Made:
         when = _minute(max(run["finished"] for run in runs)) if runs else executed
     origins = [run.get("origin", "computed") for run in runs]
     shipped = provenance.get("shipped") or (runs and all(origin == "shipped" for origin in origins))
-    counts = ", ".join(f"{origins.count(origin)} {origin}" for origin in ("shipped", "computed") if origin in origins)
-    return Made("shipped" if shipped else "computed here", when, f"{len(runs)} shipped" if shipped and runs else counts)
+    counts = ", ".join(
+        f"{origins.count(origin)} {origin}"
+        for origin in ("shipped", "computed")
+        if origin in origins
+    )
+    return Made(
+        "shipped" if shipped else "computed here",
+        when,
+        f"{len(runs)} shipped" if shipped and runs else counts,
+    )
 
 
 def index(folder: Path) -> Path:
-    """Write ``<folder>/index.html``: a section for each notebook's folder below it, which says so where a file of it can't be read.
+    """Write ``<folder>/index.html``: a section for each notebook's folder below it, which says so
+    where a file of it can't be read.
 
     Raises:
         NotOurs: another page lies in its place.
@@ -73,11 +88,21 @@ def index(folder: Path) -> Path:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATE.parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(_TEMPLATE.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    entries = sorted(path for path in folder.iterdir() if any(os.path.exists(path / name) for name in (OUTCOME, "table.csv")))
+    entries = sorted(
+        path
+        for path in folder.iterdir()
+        if any(os.path.exists(path / name) for name in (OUTCOME, "table.csv"))
+    )
     headed(page := folder / "index.html", START)
-    text = environment.get_template(_TEMPLATE.name).render(profile=folder.name, sections=[_section(entry) for entry in entries])
+    text = environment.get_template(_TEMPLATE.name).render(
+        profile=folder.name, sections=[_section(entry) for entry in entries]
+    )
     write(page, text.encode("utf8", "replace").decode("utf8"))  # JSON can hold half a character
     return page
 
@@ -87,13 +112,22 @@ def _section(entry: Path) -> dict[str, Any]:
     try:
         return _contents(entry)
     except DataError as error:
-        return {"name": entry.name, "made": Made("unreadable", "", ""), "time": "", "title": "", "verdict": "", "reason": str(error)}
+        return {
+            "name": entry.name,
+            "made": Made("unreadable", "", ""),
+            "time": "",
+            "title": "",
+            "verdict": "",
+            "reason": str(error),
+        }
 
 
 def _contents(entry: Path) -> dict[str, Any]:
-    """Return what the template shows of a readable one. Other files beside a failed or missing one are of an earlier run; it shows none.
+    """Return what the template shows of a readable one. Other files beside a failed or missing one
+    are of an earlier run; it shows none.
 
-    What made the numbers is what their provenance says. An execution of other seeds, after which somebody drew them again, is not shown.
+    What made the numbers is what their provenance says. An execution of other seeds, after which
+    somebody drew them again, is not shown.
     """
     by, result, provenance = made(entry), _read(entry / OUTCOME), _read(entry / PROVENANCE)
     done = by.state not in ("missing", "failed")
@@ -106,7 +140,11 @@ def _contents(entry: Path) -> dict[str, Any]:
         time = f"{seconds:.0f} s" if seconds is not None and (executed or not done) else ""
     origin = provenance.get("command", "") if done else ""
     pages = ["executed.html", "README.md", "executed.ipynb"] if executed else []
-    files = [*pages, *sorted(path.name for path in entry.glob("*.csv"))] if done else ["executed.part.ipynb"]
+    files = (
+        [*pages, *sorted(path.name for path in entry.glob("*.csv"))]
+        if done
+        else ["executed.part.ipynb"]
+    )
     return {
         "name": entry.name,
         "made": by,
@@ -124,12 +162,17 @@ def _contents(entry: Path) -> dict[str, Any]:
 
 
 def _verdict(entry: Path, by: Made) -> str:
-    """The verdicts on the paper's claims that the notebook's tables decide: the folder's own or, of shipped runs, the reference's."""
+    """The verdicts on the paper's claims that the notebook's tables decide: the folder's own or, of
+    shipped runs, the reference's.
+    """
     from fedmuscle_lib.report.claims import verdicts
 
     own = entry.parent / "claims" / "claims.csv"
     with _blamed(own):
-        return (verdicts(entry.parent) or (verdicts(FIGURES / entry.parent.name) if by.state == "shipped" else {})).get(entry.name, "")
+        return (
+            verdicts(entry.parent)
+            or (verdicts(FIGURES / entry.parent.name) if by.state == "shipped" else {})
+        ).get(entry.name, "")
 
 
 def _title(claim: str) -> str:
@@ -138,7 +181,9 @@ def _title(claim: str) -> str:
 
 
 def _claim(entry: Path) -> str:
-    """The notebook's first cell as HTML: its title, with the world, so that one notebook's results are told apart, and what it claims."""
+    """The notebook's first cell as HTML: its title, with the world, so that one notebook's results
+    are told apart, and what it claims.
+    """
     import nbformat
     from nbconvert.filters import markdown2html
 
@@ -148,37 +193,62 @@ def _claim(entry: Path) -> str:
         if (path := entry / name).exists():
             with _blamed(path):
                 cells = nbformat.reads(read_bytes(path, _MOST).decode("utf8"), as_version=4).cells
-                text = next((cell.source for cell in cells if cell.cell_type == "markdown" and cell.source[:2] == "# "), "")
+                text = next(
+                    (
+                        cell.source
+                        for cell in cells
+                        if cell.cell_type == "markdown" and cell.source[:2] == "# "
+                    ),
+                    "",
+                )
                 title, _, rest = text.partition("\n")
                 return markdown2html(f"{title} ({world_in_words(entry)})\n{rest}") if text else ""
     return f"<h1>{html.escape(entry.name)}</h1>"
 
 
 def _tables(entry: Path) -> list[tuple[str, str]]:
-    """Caption and HTML of the table of each moment that there are CSV files of, and of a notebook's own ``overview.csv``."""
+    """Caption and HTML of the table of each moment that there are CSV files of, and of a notebook's
+    own ``overview.csv``.
+    """
     from fedmuscle_lib import report
 
     found = []
     if (overview := entry / "overview.csv").exists():
-        found.append(("Overview", _frame(overview, dtype=str, keep_default_na=False).to_html(border=0, index=False)))
+        found.append(
+            (
+                "Overview",
+                _frame(overview, dtype=str, keep_default_na=False).to_html(border=0, index=False),
+            )
+        )
     for phase in (report.HEADLINE, report.OTHER_MOMENT):
         paths = [entry / report.file_of(name, phase) for name in ("table", "delta")]
         if all(path.exists() for path in paths):
             tables = [_frame(path) for path in paths]
             with _blamed(*paths):
-                if not tables[1].duplicated(["public", "algorithm"]).any():  # else an ablation's, whose overview has its points
-                    found.append((f"{_MOMENTS[phase]}: ours, and below it the paper's", report.side_by_side(*tables).page()))
+                if (
+                    not tables[1].duplicated(["public", "algorithm"]).any()
+                ):  # else an ablation's, whose overview has its points
+                    found.append(
+                        (
+                            f"{_MOMENTS[phase]}: ours, and below it the paper's",
+                            report.side_by_side(*tables).page(),
+                        )
+                    )
     return found
 
 
 def _departures(entry: Path) -> str:
     path = entry / "departures.csv"
-    return _frame(path, keep_default_na=False).to_html(border=0, index=False) if path.exists() else ""
+    return (
+        _frame(path, keep_default_na=False).to_html(border=0, index=False) if path.exists() else ""
+    )
 
 
 @contextmanager
 def _blamed(*paths: Path) -> Iterator[None]:
-    """Whatever goes wrong inside is a DataError that names the files, as they lie beside the page, and says why in one line."""
+    """Whatever goes wrong inside is a DataError that names the files, as they lie beside the page,
+    and says why in one line.
+    """
     try:
         yield
     except Exception as error:  # a reader's errors depend on the damage
@@ -188,7 +258,9 @@ def _blamed(*paths: Path) -> Iterator[None]:
 
 
 def _frame(path: Path, **options: Any) -> pd.DataFrame:
-    """A CSV file's table, as ``pd.read_csv`` reads it with these options; a pipe would be waited for there."""
+    """A CSV file's table, as ``pd.read_csv`` reads it with these options; a pipe would be waited
+    for there.
+    """
     import pandas as pd
 
     with _blamed(path):

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmuscle_lib.core.files import read_json, user_path
-from fedmuscle_lib.core.notebooks import NOTEBOOKS, committed, declared, fits, folder_name, reference_parameters
+from fedmuscle_lib.core.notebooks import (
+    NOTEBOOKS,
+    committed,
+    declared,
+    fits,
+    folder_name,
+    reference_parameters,
+)
 from fedmuscle_lib.core.registry import meant
 
 if TYPE_CHECKING:  # a help page waits for no torch
@@ -19,7 +26,8 @@ _NOTEBOOK_DECIDES = {"algorithm", "public", "profile", "seed"}  # settings that 
 
 
 def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
-    """Return the notebooks called ``names``, sorted; "all" is every one that has results, and so is no name where there is no core.
+    """Return the notebooks called ``names``, sorted; "all" is every one that has results, and so is
+    no name where there is no core.
 
     Raises:
         ValueError: there is no such notebook; the message names the nearest.
@@ -38,8 +46,11 @@ def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
     return [known[name] for name in dict.fromkeys(wanted)]
 
 
-def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) -> dict[Path, dict[str, Any]]:
-    """Return what each notebook is given: of ``common`` what it declares, and ``wanted`` parameters and settings.
+def plan(
+    paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]
+) -> dict[Path, dict[str, Any]]:
+    """Return what each notebook is given: of ``common`` what it declares, and ``wanted`` parameters
+    and settings.
 
     papermill itself would only warn of an unknown parameter and run with the default.
 
@@ -54,8 +65,12 @@ def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) 
     wanted = _absolute(wanted, places)
     parameters = {name for own in types.values() for name in own}
     known = {name for kind in kinds.values() for name in kind.model_fields}
-    decided = {name: value for name, value in wanted.items() if name in parameters & _NOTEBOOK_DECIDES}
-    settings = {name: value for name, value in wanted.items() if name in known and name not in decided}
+    decided = {
+        name: value for name, value in wanted.items() if name in parameters & _NOTEBOOK_DECIDES
+    }
+    settings = {
+        name: value for name, value in wanted.items() if name in known and name not in decided
+    }
     problems = [f"{name} has an option of its own" for name in wanted if name in common]
     problems += [
         f"no parameter or setting {name!r}{meant(name, parameters | known)}"
@@ -69,18 +84,30 @@ def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) 
         overrides = _absolute(overrides | settings, places)
         for kind in dict.fromkeys(kinds.values()):
             of_kind = _of_kind(overrides, kind, known)
-            problems += [f"{name} is the notebook's choice, not an override" for name in of_kind if name in _NOTEBOOK_DECIDES]
+            problems += [
+                f"{name} is the notebook's choice, not an override"
+                for name in of_kind
+                if name in _NOTEBOOK_DECIDES
+            ]
             try:
-                parse(kind, _of_kind({"profile": common["profile"]} | decided, kind, known) | of_kind)
+                parse(
+                    kind, _of_kind({"profile": common["profile"]} | decided, kind, known) | of_kind
+                )
             except ValueError as error:
                 problems.append(str(error))
     given = {}
     for path, own in types.items():
         rest = overrides  # settings that the notebook does not declare go there
         if isinstance(overrides, dict):
-            rest = {name: value for name, value in _of_kind(overrides, kinds[path], known).items() if name not in own}
+            rest = {
+                name: value
+                for name, value in _of_kind(overrides, kinds[path], known).items()
+                if name not in own
+            }
         every = common | wanted | ({"overrides": rest} if rest else {})
-        given[path] = {name: every[name] for name in own if name in every}  # in the notebook's order, in which it names its folder too
+        given[path] = {
+            name: every[name] for name in own if name in every
+        }  # in the notebook's order, in which it names its folder too
         for name, value in given[path].items():
             if not fits(value, own[name].type):
                 problems.append(f"{path.stem}: {name} is a {own[name].type}, not {value!r}")
@@ -92,61 +119,95 @@ def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) 
 
 
 def settings_of(path: Path) -> type[RunSettings]:
-    """The settings that the notebook's runs have: those of the system that its metadata name, FedMuscle's by default."""
+    """The settings that the notebook's runs have: those of the system that its metadata name,
+    FedMuscle's by default.
+    """
     from fedmuscle_lib.runs import named
 
     return named(_metadata(path).get("system", "fedmuscle")).settings
 
 
 def _metadata(path: Path) -> dict[str, Any]:
-    """Return what a notebook says of itself: its "system", whether it has "results" to reproduce, and whether it is of the "core"."""
+    """Return what a notebook says of itself: its "system", whether it has "results" to reproduce,
+    and whether it is of the "core".
+    """
     return read_json(path).get("metadata", {}).get("fedmuscle", {})
 
 
-def _of_kind(overrides: dict[str, Any], kind: type[RunSettings], known: Collection[str]) -> dict[str, Any]:
-    """Of settings for notebooks of several systems, those of one; what is no system's setting stays, to be refused."""
-    return {name: value for name, value in overrides.items() if name in kind.model_fields or name not in known}
+def _of_kind(
+    overrides: dict[str, Any], kind: type[RunSettings], known: Collection[str]
+) -> dict[str, Any]:
+    """Of settings for notebooks of several systems, those of one; what is no system's setting
+    stays, to be refused.
+    """
+    return {
+        name: value
+        for name, value in overrides.items()
+        if name in kind.model_fields or name not in known
+    }
 
 
 def unsaved(path: Path) -> tuple[dict[str, Any], str]:
-    """Return the committed values of parameters that the file has otherwise, and a sentence about them; both empty if there are none."""
+    """Return the committed values of parameters that the file has otherwise, and a sentence about
+    them; both empty if there are none.
+    """
     saved = {name: parameter.value for name, parameter in declared(path).items()}
-    if not (usual := {name: value for name, value in committed(path).items() if value != saved[name]}):
+    if not (
+        usual := {name: value for name, value in committed(path).items() if value != saved[name]}
+    ):
         return {}, ""
-    changes = ", ".join(f"{name} = {saved[name]!r} (committed: {value!r})" for name, value in usual.items())
-    return usual, (
-        f"{path.stem}: the saved notebook's {changes} is not used; "
-        f"-p NAME=VALUE uses it, `git restore {os.path.relpath(path)}` drops what was saved"
+    changes = ", ".join(
+        f"{name} = {saved[name]!r} (committed: {value!r})" for name, value in usual.items()
+    )
+    return (
+        usual,
+        (
+            f"{path.stem}: the saved notebook's {changes} is not used; "
+            f"-p NAME=VALUE uses it, `git restore {os.path.relpath(path)}` drops what was saved"
+        ),
     )
 
 
 def folder_of(path: Path, given: dict[str, Any]) -> str:
-    """Return the name of the folder of results that the notebook writes to when it is given ``given``."""
+    """Return the name of the folder of results that the notebook writes to when it is given
+    ``given``.
+    """
     return folder_name(path.stem, given.get("profile", ""), given, among=path.parent)
 
 
 def in_reference(path: Path, reference: Path, given: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what the notebook is given to draw its committed results in the folder ``reference``: a dict for each folder to draw.
+    """Return what the notebook is given to draw its committed results in the folder ``reference``:
+    a dict for each folder to draw.
 
-    With seeds or any other parameter among ``given`` that is the one folder that these lead to, with the parameters of the results there
-    or, where there are none, of the usual ones. Without, it is each of the notebook's folders, with its own.
+    With seeds or any other parameter among ``given`` that is the one folder that these lead to,
+    with the parameters of the results there or, where there are none, of the usual ones. Without,
+    it is each of the notebook's folders, with its own.
     """
     declares = declared(path)
 
     def as_made(folder: Path) -> dict[str, Any]:
-        return {name: value for name, value in reference_parameters(folder).items() if name in declares} | given
+        return {
+            name: value for name, value in reference_parameters(folder).items() if name in declares
+        } | given
 
     there = reference / folder_of(path, given)
     usual = as_made(there if there.is_dir() else reference / path.stem)
     if given.keys() - {"profile", "output"}:
         return [usual]
     others = [(folder.name, as_made(folder)) for folder in sorted(reference.glob(f"{path.stem}_*"))]
-    return [usual, *(parameters for name, parameters in others if folder_of(path, parameters) == name)]
+    return [
+        usual,
+        *(parameters for name, parameters in others if folder_of(path, parameters) == name),
+    ]
 
 
 def _absolute(overrides: dict[str, Any], places: Collection[str]) -> dict[str, Any]:
     """``overrides`` with absolute paths, since a notebook runs in its own folder."""
     paths = {
-        name: value for name, value in overrides.items() if name in places and isinstance(value, str | Path) and "\0" not in str(value)
+        name: value
+        for name, value in overrides.items()
+        if name in places and isinstance(value, str | Path) and "\0" not in str(value)
     }
-    return overrides | {name: str(user_path(value, name).resolve()) for name, value in paths.items()}
+    return overrides | {
+        name: str(user_path(value, name).resolve()) for name, value in paths.items()
+    }

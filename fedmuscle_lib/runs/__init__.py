@@ -1,8 +1,10 @@
-"""Runs: settings in, histories out, whatever the federation. ``run`` and ``run_all`` compute what is not stored.
+"""Runs: settings in, histories out, whatever the federation. ``run`` and ``run_all`` compute what
+is not stored.
 
-In the order of their imports: ``settings`` (of any run), ``system`` (the seam to the federations), ``address`` (all that a run depends on),
-``history``, ``store`` (on disk), ``progress``, ``loop`` (round after round), ``compute`` (one run), ``workers`` (many runs; ``cluster`` are
-their processes on this machine), and ``short_runs`` (fingerprints of the arithmetic).
+In the order of their imports: ``settings`` (of any run), ``system`` (the seam to the federations),
+``address`` (all that a run depends on), ``history``, ``store`` (on disk), ``progress``, ``loop``
+(round after round), ``compute`` (one run), ``workers`` (many runs; ``cluster`` are their processes
+on this machine), and ``short_runs`` (fingerprints of the arithmetic).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A run's address: everything that it depends on, and nothing else.
 
-An address has two parts. The first is what was asked for, in the system's words: the settings that the run looks at, and the versions of
-the arithmetic (``fedmuscle_lib.core.versions``). The second is what was there: the content of data and checkpoints, and torch.
+An address has two parts. The first is what was asked for, in the system's words: the settings that
+the run looks at, and the versions of the arithmetic (``fedmuscle_lib.core.versions``). The second
+is what was there: the content of data and checkpoints, and torch.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Address:
 
     Attributes:
         asked: hash of what was asked for.
-        inputs: by name, a hash of each thing that the run reads from disk; empty for what is not there.
+        inputs: by name, a hash of each thing that the run reads from disk; empty for what is not
+            there.
         torch: its version.
     """
 
@@ -51,13 +53,21 @@ def address_of(settings: RunSettings) -> Address:
 
     Raises:
         ValueError: the algorithm is defined in no file.
-        FileNotFoundError: a place that the settings name, and not their profile, is not there. A shipped run does not stand in for it.
+        FileNotFoundError: a place that the settings name, and not their profile, is not there. A
+            shipped run does not stand in for it.
     """
     for name in sorted(settings.places()):
-        path, usual = getattr(settings, name), settings.usual().get(name, type(settings).model_fields[name].default)
+        path, usual = (
+            getattr(settings, name),
+            settings.usual().get(name, type(settings).model_fields[name].default),
+        )
         if path is not None and path != usual and not path.exists():
             raise FileNotFoundError(f"{name}: {path}: no such folder")
-    return Address(question_of(settings), tuple(sorted(system_of(settings).inputs(settings).items())), torch.__version__)
+    return Address(
+        question_of(settings),
+        tuple(sorted(system_of(settings).inputs(settings).items())),
+        torch.__version__,
+    )
 
 
 def question_of(settings: RunSettings) -> str:
@@ -70,7 +80,9 @@ _looked: ContextVar[dict[tuple[Path, str, bool], str] | None] = ContextVar("look
 
 @contextmanager
 def one_look() -> Iterator[None]:
-    """Look at each folder once inside, however many runs read it: a folder of images takes a tenth of a second."""
+    """Look at each folder once inside, however many runs read it: a folder of images takes a tenth
+    of a second.
+    """
     token = _looked.set({} if _looked.get() is None else _looked.get())
     try:
         yield
@@ -79,11 +91,12 @@ def one_look() -> Iterator[None]:
 
 
 def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
-    """A hash of names and content of the files of ``folder`` whose name fits the pattern; empty if there is none.
+    """A hash of names and content of the files of ``folder`` whose name fits the pattern; empty if
+    there is none.
 
-    Links are followed, and a link to a folder that was seen already counts as where it leads. A file is read again only when what the
-    file system says of it has changed. Manifests of data sets are left out: they say how the files were made, and the files say what
-    they are.
+    Links are followed, and a link to a folder that was seen already counts as where it leads. A
+    file is read again only when what the file system says of it has changed. Manifests of data sets
+    are left out: they say how the files were made, and the files say what they are.
 
     Args:
         deep: whether files of folders below count too.
@@ -92,7 +105,11 @@ def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
     if looked is not None and (folder, pattern, deep) in looked:
         return looked[folder, pattern, deep]
     found, again = _files(str(folder), deep)
-    kept = sorted(file for file in found if fnmatch(name := os.path.basename(file[0]), pattern) and name != MANIFEST)
+    kept = sorted(
+        file
+        for file in found
+        if fnmatch(name := os.path.basename(file[0]), pattern) and name != MANIFEST
+    )
     digest = _content_digest(str(folder), tuple(kept), tuple(again)) if kept else ""
     if looked is not None:
         looked[folder, pattern, deep] = digest
@@ -103,7 +120,9 @@ _File = tuple[str, Stamp]
 
 
 def _files(folder: str, deep: bool) -> tuple[list[_File], list[str]]:
-    """Path and stamp of each file; and links to folders that come in another way too, with where they lead, below ``folder``."""
+    """Path and stamp of each file; and links to folders that come in another way too, with where
+    they lead, below ``folder``.
+    """
     seen: dict[str, str] = {}
     files, again = [], []
     for place, folders, names in os.walk(folder, followlinks=True):
@@ -125,7 +144,9 @@ def _files(folder: str, deep: bool) -> tuple[list[_File], list[str]]:
 def _content_digest(folder: str, files: tuple[_File, ...], again: tuple[str, ...]) -> str:
     digest = hashlib.sha256(os.fsencode("".join(f"{line}\n" for line in again)))
     for path, (size, *_) in files:
-        digest.update(os.fsencode(f"{path.removeprefix(folder)} {size}\n"))  # a name may be no UTF-8
+        digest.update(
+            os.fsencode(f"{path.removeprefix(folder)} {size}\n")
+        )  # a name may be no UTF-8
         with open(path, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()

@@ -1,4 +1,6 @@
-"""Zips with the SHA-256 of their files inside: a finished run, and the archive of a profile's shipped runs."""
+"""Zips with the SHA-256 of their files inside: a finished run, and the archive of a profile's
+shipped runs.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,15 @@ def sha256(content: bytes) -> str:
 
 
 class Sealed:
-    """The files of a zip that :func:`zipped` gave. Each is read, and compared with its SHA-256, when it is asked for.
+    """The files of a zip that :func:`zipped` gave. Each is read, and compared with its SHA-256,
+    when it is asked for.
 
     Attributes:
         sums: SHA-256 by file name.
 
     Raises:
-        Damaged: naming ``place``; it is no such zip, or its files are not those that it has a SHA-256 of.
+        Damaged: naming ``place``; it is no such zip, or its files are not those that it has a
+            SHA-256 of.
     """
 
     def __init__(self, content: bytes, place: str) -> None:
@@ -52,7 +56,10 @@ class Sealed:
         with unreadable(f"{place}: not a readable zip of ours", Damaged):
             self._zip = zipfile.ZipFile(io.BytesIO(content))
             names = self._zip.namelist()
-            if len(names) != len(set(names)) or sum(info.file_size for info in self._zip.infolist()) > MOST:
+            if (
+                len(names) != len(set(names))
+                or sum(info.file_size for info in self._zip.infolist()) > MOST
+            ):
                 raise ValueError("a name twice, or files larger than a run's")
             lines = [_line(line) for line in self._zip.read(SUMS).decode().splitlines()]
         self.sums = dict(lines)
@@ -60,7 +67,9 @@ class Sealed:
             raise Damaged(f"{place}: {line_of(min(others))} lacks its SHA-256, or is missing")
 
     def read(self, name: str) -> bytes:
-        """A file's content; raises Damaged, which names ``place`` and the file, if it is not what was written."""
+        """A file's content; raises Damaged, which names ``place`` and the file, if it is not what
+        was written.
+        """
         try:
             content = self._zip.read(name)
         except Exception as error:  # zipfile and zlib have kinds of their own
@@ -84,7 +93,8 @@ def _line(line: str) -> tuple[str, str]:
 
 
 def archive(path: Path) -> Sealed:
-    """A profile's shipped runs, the files ``<address>.zip`` of its archive; no file where there is no archive.
+    """A profile's shipped runs, the files ``<address>.zip`` of its archive; no file where there is
+    no archive.
 
     Raises:
         Damaged: naming the archive.
@@ -99,9 +109,13 @@ def archive(path: Path) -> Sealed:
 
 @lru_cache(maxsize=8)
 def _archive(path: Path, stamp: files.Stamp | None) -> Sealed:
-    """An archive as it is while its stamp stays: it is read once, and its runs are unpacked when they are asked for."""
+    """An archive as it is while its stamp stays: it is read once, and its runs are unpacked when
+    they are asked for.
+    """
     found = Sealed(files.read_bytes(path, MOST), str(path))
-    if not all(name.endswith(".zip") for name in found.sums):  # a truncated one ends with a run, which is a zip too
+    if not all(
+        name.endswith(".zip") for name in found.sums
+    ):  # a truncated one ends with a run, which is a zip too
         raise Damaged(f"{path}: truncated, or no archive of runs")
     return found
 
@@ -109,6 +123,10 @@ def _archive(path: Path, stamp: files.Stamp | None) -> Sealed:
 def write_archive(path: Path, runs: Mapping[str, bytes]) -> None:
     """Put the runs' files, by address, in the place of an archive at once.
 
-    They are stored as they are: packing them again saves little, and git keeps a run that stays only once.
+    They are stored as they are: packing them again saves little, and git keeps a run that stays
+        only once.
     """
-    files.put(path, zipped({f"{address}.zip": runs[address] for address in sorted(runs)}, zipfile.ZIP_STORED))
+    files.put(
+        path,
+        zipped({f"{address}.zip": runs[address] for address in sorted(runs)}, zipfile.ZIP_STORED),
+    )

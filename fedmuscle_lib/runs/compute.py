@@ -1,4 +1,7 @@
-"""``run(settings) -> History``: compute a run once and read it afterwards. An interrupted run is resumed after its last round."""
+"""``run(settings) -> History``: compute a run once and read it afterwards.
+
+An interrupted run is resumed after its last round.
+"""
 
 from __future__ import annotations
 
@@ -41,25 +44,32 @@ def run(
         progress: called with a ``Tick`` after every round; by default a bar or a line shows them.
         wait: for another process that is computing this run; then its result is fetched.
         store: where runs are kept; by default ``default_store()``.
-        save_models: folder that the trained models are written to. A run that is stored is computed again for it, and compared.
-        on_round: called with the ``Tick`` of every round that this call computes, after its checkpoint is kept and beside ``progress``.
-            It runs in this process and thread. An error in it is logged, and the run goes on; an interrupt ends the run as any other.
+        save_models: folder that the trained models are written to. A run that is stored is computed
+            again for it, and compared.
+        on_round: called with the ``Tick`` of every round that this call computes, after its
+            checkpoint is kept and beside ``progress``. It runs in this process and thread. An error
+            in it is logged, and the run goes on; an interrupt ends the run as any other.
 
     Raises:
-        DataError, OSError: the data or a checkpoint is missing or damaged, or the store can't be written; the message names the file.
+        DataError, OSError: the data or a checkpoint is missing or damaged, or the store can't be
+            written; the message names the file.
         NotOurs: something else lies in the place of the models to be saved.
-        Diverged: a local loss, or what a party sends, is no longer finite; the message names the party.
+        Diverged: a local loss, or what a party sends, is no longer finite; the message names the
+            party.
         Busy: ``wait`` is false and another process is computing this run.
         NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored.
         Damaged: its result was lost after it was stored.
-        ValueError: models are to be saved and the system keeps none, or a stored run that is computed again for them has other metrics.
+        ValueError: models are to be saved and the system keeps none, or a stored run that is
+            computed again for them has other metrics.
     """
     if save_models is not None:
         if not system_of(settings).keeps_models:
             raise ValueError(f"runs of {settings.system} keep no models")
         save_models = user_path(save_models, "save_models")
         system_of(settings).claim(settings, save_models)
-        save_models.mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the run, not after it
+        save_models.mkdir(
+            parents=True, exist_ok=True
+        )  # a folder that can't be made is refused before the run, not after it
     store, address = store or default_store(), address_of(settings)
     found = history_at(address, settings, store)
     if found and save_models is None:
@@ -78,7 +88,8 @@ def _compute_again(address: Address, found: History[S], tell: Progress, models: 
     """Compute a stored run once more, for its models.
 
     Raises:
-        ValueError: its metrics are not those that are stored, so that the models are not that run's.
+        ValueError: its metrics are not those that are stored, so that the models are not that
+            run's.
     """
     with TemporaryDirectory() as empty:
         again = Store(Path(empty))
@@ -86,8 +97,9 @@ def _compute_again(address: Address, found: History[S], tell: Progress, models: 
         metrics = fetched(address, found.settings, again).metrics
     if not metrics.equals(found.metrics):
         raise ValueError(
-            f"{found.settings.title}: computed again for its models, its metrics are not those of the {found.origin} run "
-            f"({found.provenance.get('processor')}); the models in {models} are those of this machine"
+            f"{found.settings.title}: computed again for its models, its metrics are not those of"
+            f" the {found.origin} run ({found.provenance.get('processor')}); the models in {models}"
+            " are those of this machine"
         )
 
 
@@ -95,7 +107,9 @@ def fetched(address: Address, settings: S, store: Store) -> History[S]:
     """A run that has just been found or computed; raises Damaged if it can't be read any more."""
     history = history_at(address, settings, store)
     if history is None:
-        raise Damaged(f"{settings.title}: its result in {store.root} was lost or damaged after it was stored")
+        raise Damaged(
+            f"{settings.title}: its result in {store.root} was lost or damaged after it was stored"
+        )
     return history
 
 
@@ -111,7 +125,13 @@ def history_at(address: Address, settings: S, store: Store) -> History[S] | None
         return None
     record, entry, caveats = found
     origin: Origin = "shipped" if entry.shipped else "computed"
-    return History(settings=settings, **record.tables, provenance=record.provenance, origin=origin, caveats=caveats)
+    return History(
+        settings=settings,
+        **record.tables,
+        provenance=record.provenance,
+        origin=origin,
+        caveats=caveats,
+    )
 
 
 def may_compute() -> bool:
@@ -120,7 +140,9 @@ def may_compute() -> bool:
 
 
 def obtainable(groups: Mapping[str, Sequence[S]]) -> dict[str, Sequence[S]]:
-    """The groups, by name, of which every run is stored or may be computed; a warning names each of the others."""
+    """The groups, by name, of which every run is stored or may be computed; a warning names each of
+    the others.
+    """
     if may_compute():
         return dict(groups)
     with one_look():
@@ -133,14 +155,24 @@ def obtainable(groups: Mapping[str, Sequence[S]]) -> dict[str, Sequence[S]]:
 def refuse_to_compute(missing: Sequence[RunSettings]) -> None:
     """Raise ``NotStored`` where the environment says that nothing is to be computed."""
     if missing and not may_compute():
-        how_many = f"{len(missing)} runs are not stored, the first of them" if len(missing) > 1 else "A run is not stored:"
+        how_many = (
+            f"{len(missing)} runs are not stored, the first of them"
+            if len(missing) > 1
+            else "A run is not stored:"
+        )
         raise NotStored(f"{how_many} {missing[0].title}")
 
 
 def compute_here(
-    address: Address, settings: RunSettings, store: Store, tell: Progress, wait: bool = True, models: Path | None = None
+    address: Address,
+    settings: RunSettings,
+    store: Store,
+    tell: Progress,
+    wait: bool = True,
+    models: Path | None = None,
 ) -> bool:
-    """Compute the run in this process and store it, unless another process has done so in the meantime; return whether it was computed.
+    """Compute the run in this process and store it, unless another process has done so in the
+    meantime; return whether it was computed.
 
     Raises:
         Busy: ``wait`` is false and another process is computing it.

@@ -1,4 +1,7 @@
-"""A run in progress: rounds, checkpoints, and at the end a record. It knows no store, and reports to a listener."""
+"""A run in progress: rounds, checkpoints, and at the end a record.
+
+It knows no store, and reports to a listener.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,16 @@ from fedmuscle_lib.runs.settings import RunSettings
 from fedmuscle_lib.runs.store import Record, packed, unpacked
 from fedmuscle_lib.runs.system import Tick, system_of
 
-# Large tensors in huge pages, where Linux grants them on request. Torch reads this when it makes its first tensor.
+# Large tensors in huge pages, where Linux grants them on request. Torch reads this when it makes
+# its first tensor.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 class Listener:
-    """Receiver of what a run in progress reports, in this process or another. This one keeps nothing."""
+    """Receiver of what a run in progress reports, in this process or another.
+
+    This one keeps nothing.
+    """
 
     def tick(self, tick: Tick) -> None:
         """A round is finished."""
@@ -51,8 +58,10 @@ def train(settings: RunSettings, listener: Listener, models: Path | None = None)
         models: folder that the trained models are written to.
 
     Raises:
-        DataError, OSError: the data or a checkpoint is missing or damaged; the message names the file.
-        Diverged: a local loss, or what a party sends, is no longer finite; the message names the party.
+        DataError, OSError: the data or a checkpoint is missing or damaged; the message names the
+            file.
+        Diverged: a local loss, or what a party sends, is no longer finite; the message names the
+            party.
     """
     try:
         with fixed_state(settings.threads):
@@ -77,7 +86,10 @@ class _Training:
 
     @classmethod
     def resumed(cls, settings: RunSettings, listener: Listener) -> _Training:
-        """Return the run with its finished rounds. A checkpoint that is damaged, or another run's, is discarded."""
+        """Return the run with its finished rounds.
+
+        A checkpoint that is damaged, or another run's, is discarded.
+        """
         training = cls(settings, listener)
         if (content := listener.last()) is None:
             return training
@@ -93,7 +105,9 @@ class _Training:
     def _anew(self, error: Exception) -> _Training:
         """The run from its start, where its checkpoint is of no use."""
         why = f"{type(error).__name__}: {line_of(str(error))}"
-        self.listener.discard(f"{self.settings.title}: its checkpoint can't be gone on from ({why})")
+        self.listener.discard(
+            f"{self.settings.title}: its checkpoint can't be gone on from ({why})"
+        )
         return _Training(self.settings, self.listener)
 
     def complete(self) -> Record:
@@ -111,12 +125,17 @@ class _Training:
             except Exception as error:
                 if not round or round != resumed or out_of_memory(error):
                     raise
-                return self._anew(error).complete()  # states that are restored without a word may fit nothing
+                return self._anew(
+                    error
+                ).complete()  # states that are restored without a word may fit nothing
             self.seconds += time.perf_counter() - began
             self.finished_rounds = round + 1
             self.listener.keep(packed(self._checkpoint()))
             self.listener.tick(replace(tick, seconds=self.seconds))
-        tables = {name: _table(name, self.experiment.rows[name], columns) for name, columns in self.system.tables.items()}
+        tables = {
+            name: _table(name, self.experiment.rows[name], columns)
+            for name, columns in self.system.tables.items()
+        }
         return Record(tables, self._provenance())
 
     def _checkpoint(self) -> dict[str, Any]:
@@ -133,9 +152,17 @@ class _Training:
         if state["address"] != self.address:
             raise ValueError(f"it is of the run {state['address']}, not of {self.address}")
         finished, seconds, rows = state["finished_rounds"], state["seconds"], state["rows"]
-        if type(finished) is not int or not 0 < finished <= self.settings.rounds or not 0 <= seconds < math.inf:
+        if (
+            type(finished) is not int
+            or not 0 < finished <= self.settings.rounds
+            or not 0 <= seconds < math.inf
+        ):
             raise ValueError(f"{finished} rounds in {seconds} s")
-        if not all(row["round"] in range(1, finished + 1) for name in self.system.tables for row in rows[name]):
+        if not all(
+            row["round"] in range(1, finished + 1)
+            for name in self.system.tables
+            for row in rows[name]
+        ):
             raise ValueError(f"it has rows of other rounds than the first {finished}")
         self.experiment.restore(state)
         own = self.experiment.state()
@@ -158,28 +185,50 @@ class _Training:
             "torch": torch.__version__,
             "rounding": versions.ROUNDING,
             "processor": _processor(),
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch thread(s)",
+            "machine": (
+                f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch"
+                " thread(s)"
+            ),
             "device": self.settings.device,
             **self.experiment.facts(),
             "source": versions.SOURCE,
         }
 
 
-def _table(name: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type]) -> pd.DataFrame:
+def _table(
+    name: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type]
+) -> pd.DataFrame:
     """Make a table of rows; raises ValueError where they are not what the system says of it."""
     if rows and set().union(*rows) != columns.keys():
-        raise ValueError(f"{name}: rows of {sorted(set().union(*rows))} where {sorted(columns)} are declared")
+        raise ValueError(
+            f"{name}: rows of {sorted(set().union(*rows))} where {sorted(columns)} are declared"
+        )
     return pd.DataFrame(rows, columns=list(columns))
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two states are equal to the bit, and all their tensors finite: a run with others ends before it keeps them."""
+    """Return whether two states are equal to the bit, and all their tensors finite: a run with
+    others ends before it keeps them.
+    """
     if isinstance(one, torch.Tensor):
-        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one.cpu(), other) and bool(one.isfinite().all())
+        return (
+            isinstance(other, torch.Tensor)
+            and one.dtype == other.dtype
+            and torch.equal(one.cpu(), other)
+            and bool(one.isfinite().all())
+        )
     if isinstance(one, Mapping):
-        return isinstance(other, Mapping) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return (
+            isinstance(other, Mapping)
+            and one.keys() == other.keys()
+            and all(_same(one[key], other[key]) for key in one)
+        )
     if isinstance(one, list | tuple):
-        return isinstance(other, list | tuple) and len(one) == len(other) and all(map(_same, one, other))
+        return (
+            isinstance(other, list | tuple)
+            and len(one) == len(other)
+            and all(map(_same, one, other))
+        )
     return type(one) is type(other) and (one == other or one != one)
 
 
@@ -194,11 +243,16 @@ def _peak_memory() -> int:
 
 
 def _processor() -> str:
-    """The kind of processor, on which floating-point results depend: its vendor's name, and what torch compiled its kernels for."""
+    """The kind of processor, on which floating-point results depend: its vendor's name, and what
+    torch compiled its kernels for.
+    """
     name = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf8") as file:
-            name = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), name)
+            name = next(
+                (line.partition(":")[2].strip() for line in file if line.startswith("model name")),
+                name,
+            )
     except OSError:
         pass
     return f"{name}, {torch.backends.cpu.get_cpu_capability()}"

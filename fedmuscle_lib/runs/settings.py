@@ -12,12 +12,22 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from fedmuscle_lib.core.files import ROOT, user_path
 from fedmuscle_lib.core.registry import check_known, meant, own_options
 
-LARGEST = 2**53  # whole number in a setting; tables and JSON keep it exactly, and no count or seed needs a larger one
+# whole number in a setting; tables and JSON keep it exactly, and no count or seed needs a larger
+# one
+LARGEST = 2**53
 BY = "by task"  # in the place of an error: a value of those that a setting has by task
 _PATHS = ("data_dir", "models_path")
 _UNFIT = re.compile("[\x00-\x1f\ud800-\udfff]")
@@ -33,15 +43,19 @@ def setting(group: str, default: Any, description: str, open: str = "", **told: 
         default: the paper's value where it states one.
         description: what it is, with the paper's words.
         open: "open", what the paper leaves open here, and our default. Departures always list it.
-        told: bounds, as pydantic's ``Field`` takes them;
-            aside: True if it says what is compared, where things lie or how they travel: departures and provenance do not name it;
-            flag: its name in the original code;
-            neutral: see :meth:`RunSettings.seen`;
-            paper: what departures say of the paper where ours is not the default, if not the default.
+        told: bounds, as pydantic's ``Field`` takes them; aside: True if it says what is compared,
+            where things lie or how they travel: departures and provenance do not name it; flag: its
+            name in the original code; neutral: see :meth:`RunSettings.seen`; paper: what departures
+            say of the paper where ours is not the default, if not the default.
     """
     bounds = {name: told.pop(name) for name in ("ge", "gt", "le", "lt") if name in told}
     whole = f"{description} The paper leaves it {open}." if open else description
-    return Field(default, description=whole, json_schema_extra={"group": group, "open": open, **told}, **bounds)
+    return Field(
+        default,
+        description=whole,
+        json_schema_extra={"group": group, "open": open, **told},
+        **bounds,
+    )
 
 
 class RunSettings(BaseModel):
@@ -49,7 +63,8 @@ class RunSettings(BaseModel):
 
     Attributes:
         system: its name in SYSTEMS.
-        telling: settings by which runs are told apart where they are listed, beside profile and seed.
+        telling: settings by which runs are told apart where they are listed, beside profile and
+            seed.
         profiles: the values of each profile, by its name.
         joined: settings by name of which given parts join the profile's.
         algorithm: what the parties do together; empty where a system does but one thing.
@@ -57,7 +72,8 @@ class RunSettings(BaseModel):
         seed: of all random draws.
         rounds: how many.
         threads: torch threads of the run.
-        device: a torch device; "auto" becomes the name of one (:func:`best_device`), so that no address has it.
+        device: a torch device; "auto" becomes the name of one (:func:`best_device`), so that no
+            address has it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -81,7 +97,11 @@ class RunSettings(BaseModel):
         if not isinstance(profile, str) or profile not in cls.profiles:
             raise ValueError(f"unknown profile {profile!r}{meant(profile, cls.profiles)}")
         numbers = cls.numbers(profile, given)
-        joined = {name: numbers.get(name, {}) | given[name] for name in cls.joined if isinstance(given.get(name), dict)}
+        joined = {
+            name: numbers.get(name, {}) | given[name]
+            for name in cls.joined
+            if isinstance(given.get(name), dict)
+        }
         return numbers | given | joined
 
     @classmethod
@@ -92,12 +112,18 @@ class RunSettings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _with_home_folder(cls, value: V, info: ValidationInfo) -> V | str:
-        return str(user_path(value)) if info.field_name in cls.places() and isinstance(value, str | Path) else value
+        return (
+            str(user_path(value))
+            if info.field_name in cls.places() and isinstance(value, str | Path)
+            else value
+        )
 
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_truth_values(cls, value: V, info: ValidationInfo) -> V:
-        parts: Collection[Any] = value.values() if isinstance(value, dict) and info.field_name != "options" else (value,)
+        parts: Collection[Any] = (
+            value.values() if isinstance(value, dict) and info.field_name != "options" else (value,)
+        )
         if any(isinstance(part, bool) for part in parts):
             raise ValueError("no setting is a truth value")
         return value
@@ -105,7 +131,9 @@ class RunSettings(BaseModel):
     @field_validator("*")
     @classmethod
     def _refuse_what_cannot_be_kept(cls, value: V) -> V:
-        """Refuse numbers that tables do not keep, and texts that are none, however deep in a value."""
+        """Refuse numbers that tables do not keep, and texts that are none, however deep in a
+        value.
+        """
         waiting: list[Any] = [value]
         while waiting:
             part = waiting.pop()
@@ -135,7 +163,9 @@ class RunSettings(BaseModel):
 
     @property
     def own_options(self) -> dict[str, Any]:
-        """The algorithm's own hyper-parameters, by their names in its Options, where settings have ``options``."""
+        """The algorithm's own hyper-parameters, by their names in its Options, where settings have
+        ``options``.
+        """
         return own_options(self.model_dump(include={"options"})["options"], self.algorithm)
 
     def usual(self) -> Mapping[str, Any]:
@@ -156,25 +186,40 @@ class RunSettings(BaseModel):
     @classmethod
     def places(cls) -> set[str]:
         """Settings that say where things are, and not what they are."""
-        return {name for name, field in cls.model_fields.items() if Path in (field.annotation, *get_args(field.annotation))}
+        return {
+            name
+            for name, field in cls.model_fields.items()
+            if Path in (field.annotation, *get_args(field.annotation))
+        }
 
     def recorded(self) -> dict[str, Any]:
         """The settings as JSON values, without places."""
         return self.model_dump(mode="json", exclude=self.places())
 
     def portable(self) -> dict[str, Any]:
-        """The settings as JSON values, without the places that the profile gives, which another machine has elsewhere."""
+        """The settings as JSON values, without the places that the profile gives, which another
+        machine has elsewhere.
+        """
         usual = self.usual()
-        return self.model_dump(mode="json", exclude={name for name in self.places() if getattr(self, name) == usual.get(name)})
+        return self.model_dump(
+            mode="json",
+            exclude={name for name in self.places() if getattr(self, name) == usual.get(name)},
+        )
 
     def seen(self, exclude: set[str]) -> dict[str, Any]:
-        """Return what a run sees of the settings, as JSON values: all but ``exclude`` and those that change nothing.
+        """Return what a run sees of the settings, as JSON values: all but ``exclude`` and those
+        that change nothing.
 
-        A setting that was added when runs were stored already names the value at which it changes nothing, as
-        ``neutral``. At this value it is left out, and the stored runs keep their addresses.
+        A setting that was added when runs were stored already names the value at which it changes
+        nothing, as ``neutral``. At this value it is left out, and the stored runs keep their
+        addresses.
         """
         own = {name: self.about(name) for name in type(self).model_fields}
-        neutral = {name for name, extra in own.items() if "neutral" in extra and getattr(self, name) == extra["neutral"]}
+        neutral = {
+            name
+            for name, extra in own.items()
+            if "neutral" in extra and getattr(self, name) == extra["neutral"]
+        }
         return self.model_dump(mode="json", exclude=exclude | neutral)
 
 
@@ -186,7 +231,9 @@ def best_device() -> str:
 
 
 def try_device(name: str) -> str:
-    """The name of the device called ``name``, "auto" resolved; raises ValueError if torch can't compute on it."""
+    """The name of the device called ``name``, "auto" resolved; raises ValueError if torch can't
+    compute on it.
+    """
     device = best_device() if name == "auto" else name
     try:
         ones, asked = torch.ones(2, device=device), torch.device(device)
@@ -195,7 +242,9 @@ def try_device(name: str) -> str:
         why = re.split(r"\. |\n", str(error))[0][:200]
         raise ValueError(f"device: {name!r} can't be used here: {why}") from None
     if asked.index not in (None, ones.device.index):
-        raise ValueError(f"device: {name!r} can't be used here: its tensors lie on {str(ones.device)!r}")
+        raise ValueError(
+            f"device: {name!r} can't be used here: its tensors lie on {str(ones.device)!r}"
+        )
     return device
 
 
@@ -203,7 +252,8 @@ S = TypeVar("S", bound=RunSettings)
 
 
 def parse(kind: type[S], given: dict[str, Any]) -> S:
-    """``kind(**given)`` with an error that a person can act on: one line a setting, and what a misspelt one may have meant.
+    """``kind(**given)`` with an error that a person can act on: one line a setting, and what a
+    misspelt one may have meant.
 
     Raises:
         ValueError: unknown field, wrong type, or settings that contradict each other.
@@ -235,7 +285,8 @@ def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]
         kinds: each algorithm's own options, by its name.
 
     Raises:
-        ValueError: no algorithm has this option, it can't have this value, or options of one algorithm contradict each other.
+        ValueError: no algorithm has this option, it can't have this value, or options of one
+            algorithm contradict each other.
     """
     known = {f"{name}.{option}" for name, kind in kinds.items() for option in kind.model_fields}
     for name in given:
@@ -245,12 +296,16 @@ def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]
             kind(**own_options(given, name))
         except ValidationError as error:
             wrong = error.errors()[0]
-            where, why = ".".join([name, *map(str, wrong["loc"][:1])]), wrong["msg"].removeprefix("Value error, ")
+            where, why = (
+                ".".join([name, *map(str, wrong["loc"][:1])]),
+                wrong["msg"].removeprefix("Value error, "),
+            )
             raise ValueError(f"options: {where}: {why} (got {wrong['input']!r})") from None
 
 
 def read_profiles(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the settings of each profile of a folder by its name; relative paths start at the clone.
+    """Return the settings of each profile of a folder by its name; relative paths start at the
+    clone.
 
     Raises:
         ValueError: naming a file that is not TOML.
@@ -261,5 +316,7 @@ def read_profiles(folder: Path) -> dict[str, dict[str, Any]]:
             profile = tomllib.loads(path.read_text(encoding="utf8"))
         except ValueError as error:  # of text and of TOML
             raise ValueError(f"{path}: not a profile ({error})") from None
-        profiles[path.stem] = profile | {name: ROOT / profile[name] for name in _PATHS if name in profile}
+        profiles[path.stem] = profile | {
+            name: ROOT / profile[name] for name in _PATHS if name in profile
+        }
     return profiles

@@ -1,8 +1,9 @@
 """The seam between runs and the federations that they are runs of.
 
-A system is a kind of federation: who its parties are, what they exchange, and what is measured. FedMuscle is one, FedLoGe another. Each
-has settings of its own, a refinement of :class:`RunSettings`, and a :class:`System`. Everything else of this package knows neither: a
-store, a checkpoint, a bar of progress and worker processes are the same for all.
+A system is a kind of federation: who its parties are, what they exchange, and what is measured.
+FedMuscle is one, FedLoGe another. Each has settings of its own, a refinement of
+:class:`RunSettings`, and a :class:`System`. Everything else of this package knows neither: a store,
+a checkpoint, a bar of progress and worker processes are the same for all.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.core.versions import versions
 from fedmuscle_lib.runs.settings import RunSettings, S
 
-# The systems by name, and the modules that have them as ``SYSTEM``. A stored run names its system, so that no file can name a module.
+# The systems by name, and the modules that have them as ``SYSTEM``. A stored run names its system,
+# so that no file can name a module.
 SYSTEMS = {
     "fedmuscle": "fedmuscle_lib.fedmuscle.system",
     "fedloge": "fedmuscle_lib.fedloge.system",
@@ -40,7 +42,8 @@ class Tick:
         round, rounds: which one, from 1, of how many.
         users: how many took part in it; 0 where a run is resumed.
         local_loss, alignment_loss: mean over users; None where there was none.
-        metrics: at the round's end, by user, in the task's units, or by name; empty where the round was not evaluated.
+        metrics: at the round's end, by user, in the task's units, or by name; empty where the round
+            was not evaluated.
         seconds: since the run began, whatever process computed it.
         resumed: whether the run is resumed after this round, which an earlier process finished.
         address: the run's, which tells it from others of its name.
@@ -66,7 +69,10 @@ class Tick:
         if self.alignment_loss is not None:
             parts.append(f"alignment loss {self.alignment_loss:.3f}")
         if self.metrics:
-            named = (f"{who} {value:.1f}" if isinstance(who, str) else f"{value:.1f}" for who, value in self.metrics)
+            named = (
+                f"{who} {value:.1f}" if isinstance(who, str) else f"{value:.1f}"
+                for who, value in self.metrics
+            )
             parts.append("metrics " + " ".join(named))
         return ", ".join([*parts, f"{self.seconds:.0f} s"])
 
@@ -102,8 +108,9 @@ class System(ABC, Generic[S]):
     Attributes:
         name: in SYSTEMS.
         settings: the class of its settings.
-        tables: of its runs, with the type of each column: int, float, bool or str. All have a column "round", and no number in "metrics"
-            may be infinite or missing. Stored runs are read by it.
+        tables: of its runs, with the type of each column: int, float, bool or str. All have a
+            column "round", and no number in "metrics" may be infinite or missing. Stored runs are
+            read by it.
         keeps_models: whether :meth:`save` can write a run's models.
     """
 
@@ -114,14 +121,17 @@ class System(ABC, Generic[S]):
 
     @abstractmethod
     def asked(self, settings: S) -> dict[str, Any]:
-        """Return what a run is asked for, as JSON values: equal for settings that differ in nothing that the run looks at.
+        """Return what a run is asked for, as JSON values: equal for settings that differ in nothing
+        that the run looks at.
 
         "versions" holds those of the arithmetic, by name.
         """
 
     @abstractmethod
     def inputs(self, settings: S) -> dict[str, str]:
-        """Return a hash of each thing that the run reads from disk, by name; empty for what is not there."""
+        """Return a hash of each thing that the run reads from disk, by name; empty for what is not
+        there.
+        """
 
     @abstractmethod
     def begin(self, settings: S) -> Experiment:
@@ -132,7 +142,8 @@ class System(ABC, Generic[S]):
         """
 
     def claim(self, settings: S, folder: Path) -> None:
-        """Check that :meth:`save` replaces nothing in ``folder`` but models that were saved there before.
+        """Check that :meth:`save` replaces nothing in ``folder`` but models that were saved there
+        before.
 
         Raises:
             NotOurs: it would; the message names it.
@@ -149,7 +160,9 @@ class System(ABC, Generic[S]):
         raise NotImplementedError
 
     def per_sample(self, settings: S, metrics: pd.DataFrame) -> pd.Series:
-        """Return by how much each row's value moves if one evaluation sample is judged otherwise; by default, none may be."""
+        """Return by how much each row's value moves if one evaluation sample is judged otherwise;
+        by default, none may be.
+        """
         return 0 * metrics.value
 
 

@@ -1,10 +1,13 @@
-"""``run_all``: several runs at a time, by Dask's workers on the cores of this machine or wherever a scheduler has them.
+"""``run_all``: several runs at a time, by Dask's workers on the cores of this machine or wherever a
+scheduler has them.
 
-The process that asks holds the store: it locks a run, submits it, stores its checkpoints and its result, and passes ticks on. A worker
-reports through a queue of the scheduler's, which keeps no message once it is read; it needs the library and the data, and no disk in
-common. When a worker dies, another one resumes its run after the last finished round.
+The process that asks holds the store: it locks a run, submits it, stores its checkpoints and its
+result, and passes ticks on. A worker reports through a queue of the scheduler's, which keeps no
+message once it is read; it needs the library and the data, and no disk in common. When a worker
+dies, another one resumes its run after the last finished round.
 
-On one machine the connections are encrypted, and both sides know a key that is made for the call: who else could connect could run code.
+On one machine the connections are encrypted, and both sides know a key that is made for the call:
+who else could connect could run code.
 """
 
 from __future__ import annotations
@@ -37,7 +40,11 @@ from fedmuscle_lib.runs.store import Busy, Entry, Store, default_store
 from fedmuscle_lib.runs.system import Progress, Tick, named
 
 if TYPE_CHECKING:
-    from distributed import Client, Future, Queue  # a second that a run in this process need not wait for
+    from distributed import (
+        Client,
+        Future,
+        Queue,
+    )  # a second that a run in this process need not wait for
 
 _ATTEMPTS = 3  # of a run whose worker dies before it has finished another round
 _SECONDS_BETWEEN_LOOKS = 0.2
@@ -56,32 +63,39 @@ def run_all(
 ) -> list[History[S]]:
     """Compute or fetch several runs; their histories come in the given order.
 
-    Each run takes its ``settings.threads`` of the cores that this process may use, which are ``torch.get_num_threads()``: OMP_NUM_THREADS
-    where that is set, as ``reproduce`` does for each notebook. If that allows several at a time, worker processes compute them; if it does
-    not, and on anything but a CPU, this process does. With a scheduler its workers compute.
+    Each run takes its ``settings.threads`` of the cores that this process may use, which are
+    ``torch.get_num_threads()``: OMP_NUM_THREADS where that is set, as ``reproduce`` does for each
+    notebook. If that allows several at a time, worker processes compute them; if it does not, and
+    on anything but a CPU, this process does. With a scheduler its workers compute.
 
-    A run that is computed elsewhere is put off while others can be done. The first error, or an interrupt, ends the call: what is
+    A run that is computed elsewhere is put off while others can be done. The first error, or an
+        interrupt, ends the call: what is
     finished is in the store, and what was begun continues another time.
 
     Args:
         settings: what to run.
-        progress: called with a ``Tick`` after every round, in this thread; by default a bar or lines show them.
+        progress: called with a ``Tick`` after every round, in this thread; by default a bar or
+            lines show them.
         store: where runs are kept; by default ``default_store()``.
-        scheduler: address of a Dask scheduler, such as "tcp://host:8786"; by default FEDMUSCLE_SCHEDULER, or none.
-        on_round: as of ``run``. Workers send their ticks here, so that it is called in this process and thread whoever computes; rounds
-            of several runs come interleaved, and ``Tick.address`` tells the runs apart.
+        scheduler: address of a Dask scheduler, such as "tcp://host:8786"; by default
+            FEDMUSCLE_SCHEDULER, or none.
+        on_round: as of ``run``. Workers send their ticks here, so that it is called in this process
+            and thread whoever computes; rounds of several runs come interleaved, and
+            ``Tick.address`` tells the runs apart.
 
     Raises:
-        DataError, OSError, ValueError: as ``run``.
-        ChildProcessError: workers died over a run again and again, as when memory runs out (the message names it), or the scheduler has.
-        NotStored: FEDMUSCLE_COMPUTE is 0 and runs are not stored.
+        DataError, OSError, ValueError: as ``run``. ChildProcessError: workers died over a run again
+        and again, as when memory runs out (the message names it), or the scheduler has. NotStored:
+        FEDMUSCLE_COMPUTE is 0 and runs are not stored.
     """
     wanted, store = list(settings), store or default_store()
     scheduler = scheduler or os.environ.get("FEDMUSCLE_SCHEDULER")
     with one_look():
         addresses = [address_of(one) for one in wanted]
     runs: dict[Address, S] = {}
-    for address, one in zip(addresses, wanted, strict=True):  # local training is the same run whatever the public set
+    for address, one in zip(
+        addresses, wanted, strict=True
+    ):  # local training is the same run whatever the public set
         runs.setdefault(address, one)
     missing = {address: one for address, one in runs.items() if store.find(address) is None}
     unknown = list(missing.values())
@@ -106,7 +120,10 @@ def _affordable(runs: Sequence[RunSettings]) -> int:
 
 
 def _compute_here(runs: Mapping[Address, RunSettings], store: Store, tell: Progress) -> None:
-    """Compute one after the other. A run that is computed elsewhere goes to the end of the line, where it is waited for."""
+    """Compute one after the other.
+
+    A run that is computed elsewhere goes to the end of the line, where it is waited for.
+    """
     line = deque((address, run, False) for address, run in runs.items())
     while line:
         address, run, patient = line.popleft()
@@ -118,13 +135,17 @@ def _compute_here(runs: Mapping[Address, RunSettings], store: Store, tell: Progr
 
 @contextmanager
 def _connected(count: int, scheduler: str | None) -> Iterator[Client]:
-    """Connect to the scheduler, or to one of this machine with so many workers; raises ValueError if it can't be reached."""
+    """Connect to the scheduler, or to one of this machine with so many workers; raises ValueError
+    if it can't be reached.
+    """
     import distributed
 
     with ExitStack() as stack:
         address, security = (scheduler, None) if scheduler else stack.enter_context(_cluster(count))
         try:
-            client = distributed.Client(address, timeout="10s", set_as_default=False, security=security)
+            client = distributed.Client(
+                address, timeout="10s", set_as_default=False, security=security
+            )
         except (OSError, ValueError) as error:
             raise ValueError(f"scheduler: {address} can't be reached ({error})") from None
         yield stack.enter_context(client)
@@ -132,20 +153,38 @@ def _connected(count: int, scheduler: str | None) -> Iterator[Client]:
 
 @contextmanager
 def _cluster(count: int) -> Iterator[tuple[str, Any]]:
-    """Start ``cluster`` and yield the scheduler's address and the keys; at the end nothing of it is left."""
+    """Start ``cluster`` and yield the scheduler's address and the keys; at the end nothing of it is
+    left.
+    """
     from distributed.security import Security
 
     security = Security.temporary()
-    environment = os.environ | {"PYTHONPATH": python_path(), "DASK_LOGGING__DISTRIBUTED": "critical"}
+    environment = os.environ | {
+        "PYTHONPATH": python_path(),
+        "DASK_LOGGING__DISTRIBUTED": "critical",
+    }
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     # a session of its own: Ctrl-C reaches this process alone, which then ends the others
-    with subprocess.Popen([sys.executable, "-P", str(_CLUSTER)], env=environment, start_new_session=True, **pipes) as process:
-        keys = {name: key for name in security.__slots__ if isinstance(key := getattr(security, name), str)}
-        print(json.dumps({"workers": count, "security": {"require_encryption": True} | keys}), file=process.stdin, flush=True)
+    with subprocess.Popen(
+        [sys.executable, "-P", str(_CLUSTER)], env=environment, start_new_session=True, **pipes
+    ) as process:
+        keys = {
+            name: key
+            for name in security.__slots__
+            if isinstance(key := getattr(security, name), str)
+        }
+        print(
+            json.dumps({"workers": count, "security": {"require_encryption": True} | keys}),
+            file=process.stdin,
+            flush=True,
+        )
         answer = process.stdout.readline().strip()  # type: ignore[union-attr]
         if "://" not in answer.partition(" ")[0]:
             why = line_of(answer) or "their process ended without a word"
-            raise ChildProcessError(f"no workers could be started ({why}); OMP_NUM_THREADS=1 computes one run at a time, without workers")
+            raise ChildProcessError(
+                f"no workers could be started ({why}); OMP_NUM_THREADS=1 computes one run at a"
+                " time, without workers"
+            )
         yield answer, security
 
 
@@ -154,8 +193,8 @@ class _Job:
     """A run in the hands of the scheduler.
 
     Attributes:
-        held: gives its lock back.
-        submitted, begun: how often, since it last finished a round; a scheduler may begin a run again by itself.
+        held: gives its lock back. submitted, begun: how often, since it last finished a round; a
+        scheduler may begin a run again by itself.
     """
 
     address: Address
@@ -171,18 +210,26 @@ class _Job:
         """Raise ChildProcessError if the run was begun so often in vain."""
         if attempts >= _ATTEMPTS:
             raise ChildProcessError(
-                f"{self.run.title}: the process that computed it was ended {_ATTEMPTS} times before it had finished another round, "
-                "as happens when memory runs out"
+                f"{self.run.title}: the process that computed it was ended {_ATTEMPTS} times before"
+                " it had finished another round, as happens when memory runs out"
             )
 
 
 class _Dispatch:
     """Runs on their way to workers and back."""
 
-    def __init__(self, store: Store, tell: Progress, client: Client, at_a_time: int, local: bool) -> None:
+    def __init__(
+        self, store: Store, tell: Progress, client: Client, at_a_time: int, local: bool
+    ) -> None:
         import distributed
 
-        self._store, self._tell, self._client, self._at_a_time, self._local = store, tell, client, at_a_time, local
+        self._store, self._tell, self._client, self._at_a_time, self._local = (
+            store,
+            tell,
+            client,
+            at_a_time,
+            local,
+        )
         self._queue = distributed.Queue(f"fedmuscle-{secrets.token_hex(8)}", client, _MESSAGES)
         self._jobs: dict[str, _Job] = {}  # by address
         self._seen = time.monotonic()  # when there was a worker
@@ -193,7 +240,9 @@ class _Dispatch:
         try:
             while line or self._jobs:
                 self._hand_out(line)
-                ended = [address for address, job in self._jobs.items() if job.future.done()]  # after all of its messages
+                ended = [
+                    address for address, job in self._jobs.items() if job.future.done()
+                ]  # after all of its messages
                 messages = self._messages()
                 for what, address, content in messages:
                     if address in self._jobs:
@@ -210,7 +259,9 @@ class _Dispatch:
                 self._queue.close()
 
     def _hand_out(self, line: deque[tuple[Address, RunSettings]]) -> None:
-        """Submit as many runs as there is room for; those that another process is computing stay in the line."""
+        """Submit as many runs as there is room for; those that another process is computing stay in
+        the line.
+        """
         for _ in range(len(line)):
             if len(self._jobs) >= self._at_a_time:
                 return
@@ -225,10 +276,14 @@ class _Dispatch:
                 if self._store.find(address):  # it was finished elsewhere in the meantime
                     continue
                 future = self._submitted(address, run)
-                self._jobs[str(address)] = _Job(address, run, entry, StoringListener(entry, self._tell), lock.pop_all(), future)
+                self._jobs[str(address)] = _Job(
+                    address, run, entry, StoringListener(entry, self._tell), lock.pop_all(), future
+                )
 
     def _submitted(self, address: Address, run: RunSettings) -> Future:
-        return self._client.submit(work, self._queue.name, str(address), run.system, run.portable(), pure=False)
+        return self._client.submit(
+            work, self._queue.name, str(address), run.system, run.portable(), pure=False
+        )
 
     def _messages(self) -> Sequence[tuple[str, str, Any]]:
         with _reached():
@@ -273,22 +328,29 @@ class _Dispatch:
             return
         if source != versions.SOURCE:
             raise ValueError(
-                f"{job.run.title}: the worker's library is not the one that this process imported; if a file was edited in the "
-                "meantime, restart this process (in JupyterLab: the kernel)"
+                f"{job.run.title}: the worker's library is not the one that this process imported;"
+                " if a file was edited in the meantime, restart this process (in JupyterLab: the"
+                " kernel)"
             )
         if address != str(job.address):
-            raise ValueError(f"{job.run.title}: the worker's data or checkpoints are not those that lie here")
+            raise ValueError(
+                f"{job.run.title}: the worker's data or checkpoints are not those that lie here"
+            )
         job.entry.save(record)
         del self._jobs[address]
         job.held.close()
 
     def _wait(self) -> None:
-        """Wait a moment; raise ChildProcessError if this machine's workers die before they can be handed a run."""
+        """Wait a moment; raise ChildProcessError if this machine's workers die before they can be
+        handed a run.
+        """
         time.sleep(_SECONDS_BETWEEN_LOOKS)
         if not self._local or self._client.nthreads():
             self._seen = time.monotonic()
         elif time.monotonic() - self._seen > _SECONDS_WITHOUT_WORKERS:
-            raise ChildProcessError("worker processes end as soon as they are started, as happens when memory runs out")
+            raise ChildProcessError(
+                "worker processes end as soon as they are started, as happens when memory runs out"
+            )
 
 
 @contextmanager
@@ -301,7 +363,9 @@ def _reached() -> Iterator[None]:
 
 
 def work(queue: str, address: str, system: str, run: dict[str, Any]) -> tuple[bytes, str, str]:
-    """In a worker: compute a run; return the packed record, the run's address as the worker sees it, and the worker's source."""
+    """In a worker: compute a run; return the packed record, the run's address as the worker sees
+    it, and the worker's source.
+    """
     import distributed
 
     reports = distributed.Queue(queue, distributed.get_client(), _MESSAGES)

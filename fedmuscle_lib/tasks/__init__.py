@@ -1,4 +1,5 @@
-"""The users' tasks: where the data lies and how it is read, the local loss, and the metric of the paper's tables.
+"""The users' tasks: where the data lies and how it is read, the local loss, and the metric of the
+paper's tables.
 
 A new task is one module here and one row of ``TASKS``.
 """
@@ -7,7 +8,11 @@ from __future__ import annotations
 
 from fedmuscle_lib.tasks.multi_label import MultiLabelClassification
 from fedmuscle_lib.tasks.segmentation import SemanticSegmentation
-from fedmuscle_lib.tasks.single_label import ImageClassification, SingleLabelClassification, TextClassification
+from fedmuscle_lib.tasks.single_label import (
+    ImageClassification,
+    SingleLabelClassification,
+    TextClassification,
+)
 from fedmuscle_lib.tasks.task import Classification, Head, Task
 from fedmuscle_lib.tasks.text_generation import TextGeneration
 
@@ -28,4 +33,6 @@ TASKS: dict[str, Task] = {
 
 def direction(metric: str) -> int:
     """+1 if a larger value of the metric is better, -1 if a smaller one is."""
-    return -1 if any(task.metric == metric and task.lower_is_better for task in TASKS.values()) else 1
+    return (
+        -1 if any(task.metric == metric and task.lower_is_better for task in TASKS.values()) else 1
+    )

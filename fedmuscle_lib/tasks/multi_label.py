@@ -18,7 +18,8 @@ from fedmuscle_lib.tasks.task import Classification
 
 @dataclass(frozen=True)
 class MultiLabelClassification(Classification):
-    """Targets are multi-hot, shape (b, classes); independent sigmoids; micro-averaged F1 in per cent.
+    """Targets are multi-hot, shape (b, classes); independent sigmoids; micro-averaged F1 in per
+    cent.
 
     The paper does not state the decision threshold; ours is a probability of 0.5.
     """
@@ -60,11 +61,17 @@ class MultiLabelClassification(Classification):
         return log_p[..., 1] - log_p[..., 0]
 
     def certainty(self, log_p: Tensor) -> Tensor:
-        """The largest probability that a class is present. Absence is trivially certain for most images, so only presence is used."""
+        """The largest probability that a class is present.
+
+        Absence is trivially certain for most images, so only presence is used.
+        """
         return log_p[..., 1].exp().amax(-1)
 
     def alike(self, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Same label: a Jaccard index of at least 0.5. Nothing in common: no class that both have."""
+        """Same label: a Jaccard index of at least 0.5.
+
+        Nothing in common: no class that both have.
+        """
         common = targets @ targets.T
         counts = targets.sum(1)
         union = counts[:, None] + counts[None] - common

@@ -22,11 +22,14 @@ BACKGROUND, IGNORED = 0, 255
 
 @dataclass(frozen=True)
 class SemanticSegmentation(Task):
-    """Targets are class indices of pixels, (b, h, w); cross-entropy; mean intersection over union in per cent.
+    """Targets are class indices of pixels, (b, h, w); cross-entropy; mean intersection over union
+    in per cent.
 
-    The paper does not define its mIoU. Ours: background is class 0 and counts as a class; ``IGNORED`` pixels (crowds) count nowhere;
-    intersections and unions are summed over the whole evaluation set; the mean leaves out a class that is neither present nor
-    predicted anywhere. Outputs may be coarser than the targets; they are enlarged to them.
+    The paper does not define its mIoU. Ours: background is class 0 and counts as a class;
+        ``IGNORED`` pixels (crowds) count nowhere;
+    intersections and unions are summed over the whole evaluation set; the mean leaves out a class
+    that is neither present nor predicted anywhere. Outputs may be coarser than the targets; they
+    are enlarged to them.
     """
 
     suffix: ClassVar[str] = ".json"
@@ -35,19 +38,31 @@ class SemanticSegmentation(Task):
     evaluation_batch: ClassVar[int] = 32
 
     def _read(self, path: Path, images: Path, encoding: Pixels) -> tuple[Samples, tuple[int, ...]]:
-        """A pixel has the category of the smallest object that covers it. A pixel that only a crowd covers is ignored."""
+        """A pixel has the category of the smallest object that covers it.
+
+        A pixel that only a crowd covers is ignored.
+        """
         coco, size = Instances(path, masks=True), (encoding.size, encoding.size)
         if len(coco.classes) >= IGNORED:
-            raise DataError(f"{path}: {len(coco.classes)} categories; class {IGNORED} stands for pixels that are ignored")
+            raise DataError(
+                f"{path}: {len(coco.classes)} categories; class {IGNORED} stands for pixels that"
+                " are ignored"
+            )
         targets = torch.full((len(coco.images), *size), BACKGROUND)
         for row, image in enumerate(coco.images):
             scene = np.full(coco.shape(image), BACKGROUND, np.uint8)
             for annotation in sorted(coco.annotations(image), key=_painted):
                 column = coco.column(annotation)
-                scene[coco.mask(annotation)] = IGNORED if annotation.get("iscrowd", 0) else 1 + column
-            targets[row] = F.interpolate(torch.from_numpy(scene)[None, None].float(), size=size, mode="nearest")[0, 0].long()
+                scene[coco.mask(annotation)] = (
+                    IGNORED if annotation.get("iscrowd", 0) else 1 + column
+                )
+            targets[row] = F.interpolate(
+                torch.from_numpy(scene)[None, None].float(), size=size, mode="nearest"
+            )[0, 0].long()
         if not (targets != IGNORED).any():
-            raise DataError(f"{path}: crowds cover every pixel of every image, and these are ignored")
+            raise DataError(
+                f"{path}: crowds cover every pixel of every image, and these are ignored"
+            )
         return Samples(coco.load(images, encoding), targets, coco.names), coco.classes
 
     def n_outputs(self, classes: tuple[int, ...]) -> int:
@@ -55,14 +70,24 @@ class SemanticSegmentation(Task):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         known = (targets != IGNORED).sum().clamp(min=1)
-        return F.cross_entropy(_enlarged(outputs, targets), targets, ignore_index=IGNORED, reduction="sum") / known
+        return (
+            F.cross_entropy(
+                _enlarged(outputs, targets), targets, ignore_index=IGNORED, reduction="sum"
+            )
+            / known
+        )
 
     def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Pixels by class and predicted class, (classes, classes)."""
         n = outputs.shape[1]
         known = targets != IGNORED
         predicted = _enlarged(outputs, targets).argmax(1)[known]
-        return torch.bincount(targets[known] * n + predicted, minlength=n * n).reshape(n, n).cpu().double()
+        return (
+            torch.bincount(targets[known] * n + predicted, minlength=n * n)
+            .reshape(n, n)
+            .cpu()
+            .double()
+        )
 
     def score(self, counts: Tensor) -> float:
         union = counts.sum(0) + counts.sum(1) - counts.diagonal()
@@ -71,13 +96,19 @@ class SemanticSegmentation(Task):
 
     def trivial(self, train: Tensor, evaluation: Tensor) -> float:
         """Predict background everywhere."""
-        classes = 1 + int(torch.cat([targets[targets != IGNORED] for targets in (train, evaluation)]).max())
+        classes = 1 + int(
+            torch.cat([targets[targets != IGNORED] for targets in (train, evaluation)]).max()
+        )
         counts = torch.bincount(evaluation[evaluation != IGNORED], minlength=classes)
-        return self.score(F.pad(counts.double().unsqueeze(1), (BACKGROUND, classes - 1 - BACKGROUND)))
+        return self.score(
+            F.pad(counts.double().unsqueeze(1), (BACKGROUND, classes - 1 - BACKGROUND))
+        )
 
 
 def _painted(annotation: Annotation) -> tuple[bool, float]:
-    """The order in which objects are painted over each other: crowds first, then objects from large to small."""
+    """The order in which objects are painted over each other: crowds first, then objects from large
+    to small.
+    """
     return not annotation.get("iscrowd", 0), -annotation.get("area", 0)
 
 

@@ -1,4 +1,6 @@
-"""Classification into mutually exclusive classes: of images, the paper's IC10, IC100, ICF and ICC, and of texts, TC."""
+"""Classification into mutually exclusive classes: of images, the paper's IC10, IC100, ICF and ICC,
+and of texts, TC.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,25 @@ class SingleLabelClassification(Classification):
 
     def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Correct predictions, and samples."""
-        return torch.stack([(outputs.argmax(1) == targets).sum(), torch.tensor(len(targets), device=outputs.device)]).cpu().double()
+        return (
+            torch.stack(
+                [
+                    (outputs.argmax(1) == targets).sum(),
+                    torch.tensor(len(targets), device=outputs.device),
+                ]
+            )
+            .cpu()
+            .double()
+        )
 
     def score(self, counts: Tensor) -> float:
         hits, samples = counts.tolist()
         return 100 * hits / samples
 
     def trivial(self, train: Tensor, evaluation: Tensor) -> float:
-        """Predict the training set's most frequent class; the first of them, if there are several."""
+        """Predict the training set's most frequent class; the first of them, if there are
+        several.
+        """
         majority = F.one_hot(train, self.n_classes).sum(0).argmax()
         return 100 * (evaluation == majority).double().mean().item()
 
@@ -75,24 +88,36 @@ class TextClassification(SingleLabelClassification):
     reads: ClassVar[Modality] = "texts"
     head: ClassVar[Head] = "linear"
 
-    def _read(self, path: Path, images: Path, encoding: Tokens | Words) -> tuple[Samples, tuple[int, ...]]:
+    def _read(
+        self, path: Path, images: Path, encoding: Tokens | Words
+    ) -> tuple[Samples, tuple[int, ...]]:
         content = Pickled(path, "texts", "labels")
         texts = content.texts()
         labels = content.labels(len(texts), self.n_classes, self.name)
         return Samples(encoding.encode(texts), labels), tuple(range(self.n_classes))
 
     def by_words(self, train: Samples, evaluation: Samples) -> float:
-        """The metric of logistic regression on TF-IDF, what the words alone say; both are scikit-learn's, as they are by default.
+        """The metric of logistic regression on TF-IDF, what the words alone say; both are
+        scikit-learn's, as they are by default.
 
         Args:
             train, evaluation: inputs are ``Words``.
         """
-        from sklearn.feature_extraction.text import TfidfVectorizer  # a second that no other task need wait for
+        from sklearn.feature_extraction.text import (
+            TfidfVectorizer,
+        )  # a second that no other task need wait for
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
 
-        texts, unseen = ([row[row != NO_WORD].tolist() for row in samples.inputs] for samples in (train, evaluation))
+        texts, unseen = (
+            [row[row != NO_WORD].tolist() for row in samples.inputs]
+            for samples in (train, evaluation)
+        )
         if len(train.targets.unique()) < 2 or not any(texts):
             return self.trivial(train.targets, evaluation.targets)
-        classifier = make_pipeline(TfidfVectorizer(analyzer=list), LogisticRegression(max_iter=1000))
-        return 100 * classifier.fit(texts, train.targets.numpy()).score(unseen, evaluation.targets.numpy())
+        classifier = make_pipeline(
+            TfidfVectorizer(analyzer=list), LogisticRegression(max_iter=1000)
+        )
+        return 100 * classifier.fit(texts, train.targets.numpy()).score(
+            unseen, evaluation.targets.numpy()
+        )

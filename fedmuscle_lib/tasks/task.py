@@ -31,7 +31,8 @@ class Task(Versioned, ABC):
         metric: name of the metric in the paper's tables.
         lower_is_better: whether an improvement is a smaller metric.
         head: the kind of prediction head (Appendix H).
-        evaluation_batch: samples a forward pass of the evaluation; small for tasks with many outputs a sample.
+        evaluation_batch: samples a forward pass of the evaluation; small for tasks with many
+            outputs a sample.
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
     """
 
@@ -46,9 +47,15 @@ class Task(Versioned, ABC):
     evaluation_batch: ClassVar[int] = 256
 
     def read(
-        self, data_dir: Path, client: int, split: str, encoding: Encoding, images: Path | None = None
+        self,
+        data_dir: Path,
+        client: int,
+        split: str,
+        encoding: Encoding,
+        images: Path | None = None,
     ) -> tuple[Samples, tuple[int, ...]]:
-        """A user's samples, and its class ids in the order of the outputs (none where targets are no classes).
+        """A user's samples, and its class ids in the order of the outputs (none where targets are
+        no classes).
 
         Args:
             data_dir: root of the README's layout (``fedmuscle_lib.data.layout``).
@@ -58,29 +65,43 @@ class Task(Versioned, ABC):
             images: folder of the images that a COCO file names, if not below ``data_dir``.
 
         Raises:
-            DataError: a file is missing, unfinished or damaged; the message names it, its row where there is one, and what is wrong.
+            DataError: a file is missing, unfinished or damaged; the message names it, its row where
+                there is one, and what is wrong.
             ValueError: the encoding is of another modality than the task.
         """
         if encoding.reads != self.reads:
-            raise ValueError(f"{self.name} is a task on {self.reads}; a model that reads {encoding.reads} can't do it")
+            raise ValueError(
+                f"{self.name} is a task on {self.reads}; a model that reads {encoding.reads} can't"
+                " do it"
+            )
         folder = data_dir / self.folder
         refuse_unfinished(folder)
         try:
-            return self._read(self.file(data_dir, client, split), images or folder / "images" / split, encoding)
+            return self._read(
+                self.file(data_dir, client, split), images or folder / "images" / split, encoding
+            )
         except NoFile as error:
-            raise NoFile(f"{error}; {self._layout(folder) if self.own else '`python -m data_prep` makes the data sets'}") from None
+            how = self._layout(folder) if self.own else "`python -m data_prep` makes the data sets"
+            raise NoFile(f"{error}; {how}") from None
 
     def file(self, data_dir: Path, client: int, split: str) -> Path:
         """Path of a user's samples."""
         return data_dir / self.folder / split / f"client_{client}{self.suffix}"
 
     def _layout(self, folder: Path) -> str:
-        there = ", ".join(sorted(path.name for path in folder.glob("*"))[:9]) if folder.is_dir() else ""
-        return f"{folder} is a user's own folder: train/, val/ and test/ with client_<i>{self.suffix} in each; it has {there or 'nothing'}"
+        there = (
+            ", ".join(sorted(path.name for path in folder.glob("*"))[:9]) if folder.is_dir() else ""
+        )
+        return (
+            f"{folder} is a user's own folder: train/, val/ and test/ with client_<i>{self.suffix}"
+            f" in each; it has {there or 'nothing'}"
+        )
 
     @abstractmethod
     def _read(self, path: Path, images: Path, encoding: Any) -> tuple[Samples, tuple[int, ...]]:
-        """Read the file ``path`` and the folder ``images``, by ``Pixels`` or ``Tokens`` as ``reads`` says; return as :meth:`read`."""
+        """Read the file ``path`` and the folder ``images``, by ``Pixels`` or ``Tokens`` as
+        ``reads`` says; return as :meth:`read`.
+        """
 
     def n_outputs(self, classes: tuple[int, ...]) -> int:
         """Width of the head's output for a user with these classes."""
@@ -100,14 +121,19 @@ class Task(Versioned, ABC):
 
     @abstractmethod
     def trivial(self, train: Tensor, evaluation: Tensor) -> float:
-        """The metric of an answer that ignores its input. It is made from the training targets and scored on the evaluation targets."""
+        """The metric of an answer that ignores its input.
+
+        It is made from the training targets and scored on the evaluation targets.
+        """
 
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """A task whose outputs are classes, in the terms in which algorithms that exchange or invent labels are written.
+    """A task whose outputs are classes, in the terms in which algorithms that exchange or invent
+    labels are written.
 
-    A sample asks for ``k`` decisions between ``c`` outcomes: one between all classes, or one a class between absent and present.
+    A sample asks for ``k`` decisions between ``c`` outcomes: one between all classes, or one a
+        class between absent and present.
     """
 
     @property
@@ -125,12 +151,19 @@ class Classification(Task):
 
     @abstractmethod
     def outputs(self, log_p: Tensor) -> Tensor:
-        """Outputs (n, classes) that have these decisions, the inverse of :meth:`decisions`: how decisions travel."""
+        """Outputs (n, classes) that have these decisions, the inverse of :meth:`decisions`: how
+        decisions travel.
+        """
 
     @abstractmethod
     def certainty(self, log_p: Tensor) -> Tensor:
-        """Certainty of each sample's prediction, (n,), from its decisions. Pseudo-labelling ranks samples by it."""
+        """Certainty of each sample's prediction, (n,), from its decisions.
+
+        Pseudo-labelling ranks samples by it.
+        """
 
     @abstractmethod
     def alike(self, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Two (b, b) masks: which samples have the same label, themselves included, and which have nothing in common."""
+        """Two (b, b) masks: which samples have the same label, themselves included, and which have
+        nothing in common.
+        """

@@ -22,9 +22,11 @@ NO_TOKEN = -100
 
 @dataclass(frozen=True)
 class TextGeneration(Task):
-    """Targets are the texts' own token ids, (b, l), and ``NO_TOKEN`` behind a text's end. Each token is predicted from those before it.
+    """Targets are the texts' own token ids, (b, l), and ``NO_TOKEN`` behind a text's end. Each
+    token is predicted from those before it.
 
-    The metric is the perplexity: exp of a token's mean negative log-likelihood over the whole evaluation set. It is no percentage.
+    The metric is the perplexity: exp of a token's mean negative log-likelihood over the whole
+        evaluation set. It is no percentage.
     """
 
     reads: ClassVar[Modality] = "texts"
@@ -38,7 +40,9 @@ class TextGeneration(Task):
         inputs = encoding.encode(Pickled(path, "texts").texts())
         targets = inputs.masked_fill(inputs == encoding.tokenizer.pad_token_id, NO_TOKEN)
         if not (targets[:, 1:] != NO_TOKEN).any():
-            raise DataError(f"{path}: no text has a second token that could be predicted from a first")
+            raise DataError(
+                f"{path}: no text has a second token that could be predicted from a first"
+            )
         return Samples(inputs, targets), ()
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -48,7 +52,9 @@ class TextGeneration(Task):
     def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Summed negative log-likelihood in nats, and tokens."""
         following = targets[:, 1:].flatten()
-        total = F.cross_entropy(outputs[:, :-1].flatten(0, 1), following, ignore_index=NO_TOKEN, reduction="sum")
+        total = F.cross_entropy(
+            outputs[:, :-1].flatten(0, 1), following, ignore_index=NO_TOKEN, reduction="sum"
+        )
         return torch.stack([total, (following != NO_TOKEN).sum().to(total.dtype)])
 
     def score(self, counts: Tensor) -> float:
@@ -57,6 +63,12 @@ class TextGeneration(Task):
 
     def trivial(self, train: Tensor, evaluation: Tensor) -> float:
         """A unigram model of the training texts; unseen tokens count once."""
-        train, evaluation = (targets[:, 1:][targets[:, 1:] != NO_TOKEN] for targets in (train, evaluation))
-        seen = torch.bincount(train, minlength=1 + int(torch.cat([train, evaluation]).max())).clamp(min=1).double()
+        train, evaluation = (
+            targets[:, 1:][targets[:, 1:] != NO_TOKEN] for targets in (train, evaluation)
+        )
+        seen = (
+            torch.bincount(train, minlength=1 + int(torch.cat([train, evaluation]).max()))
+            .clamp(min=1)
+            .double()
+        )
         return math.exp(-(seen / seen.sum()).log()[evaluation].mean().item())

@@ -1,4 +1,6 @@
-"""A run of the bridge is one of FedMuscle's, and ends with heads in the place of its users' metrics."""
+"""A run of the bridge is one of FedMuscle's, and ends with heads in the place of its users'
+metrics.
+"""
 
 import pandas as pd
 import pytest
@@ -11,7 +13,12 @@ from fedmuscle_lib.runs import named
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.settings import parse
 
-TAILED = {"users": (1, 5, 6), "rounds": 2, "imbalance": 0.05, "train_samples": {"IC10": 300, "IC100": 600}}
+TAILED = {
+    "users": (1, 5, 6),
+    "rounds": 2,
+    "imbalance": 0.05,
+    "train_samples": {"IC10": 300, "IC100": 600},
+}
 
 
 @pytest.fixture
@@ -20,9 +27,14 @@ def bridged(settings):
 
 
 @pytest.mark.slow
-def test_its_users_are_those_of_fedmuscle_as_they_are_or_saved(settings, bridged, store, small_world, tmp_path):
+def test_its_users_are_those_of_fedmuscle_as_they_are_or_saved(
+    settings, bridged, store, small_world, tmp_path
+):
     fedmuscle = settings(**TAILED)
-    history, theirs = run(bridged(), progress=str, store=store), run(fedmuscle, progress=str, store=store, save_models=tmp_path)
+    history, theirs = (
+        run(bridged(), progress=str, store=store),
+        run(fedmuscle, progress=str, store=store, save_models=tmp_path),
+    )
     rows = history.metrics
     assert list(rows) == list(TABLES["metrics"]) and rows["round"].eq(2).all()
     assert rows.user.unique().tolist() == [5, 6] and rows["head"].unique().tolist() == list(HEADS)
@@ -36,15 +48,29 @@ def test_its_users_are_those_of_fedmuscle_as_they_are_or_saved(settings, bridged
 
 
 def test_groups_are_parts_of_the_whole(bridged, store):
-    rows = run(bridged(algorithm="local", users=(5, 6), others=1, rounds=1), progress=str, store=store).metrics
+    rows = run(
+        bridged(algorithm="local", users=(5, 6), others=1, rounds=1), progress=str, store=store
+    ).metrics
     for _, own in rows.groupby(["user", "head"]):
         own = own.set_index("group")
         parts = own.drop(index="all")
-        assert parts[["classes", "samples", "tested"]].sum().tolist() == own.loc["all", ["classes", "samples", "tested"]].tolist()
-        assert (parts.value * parts.tested).sum() == pytest.approx(own.value["all"] * own.tested["all"])
+        assert (
+            parts[["classes", "samples", "tested"]].sum().tolist()
+            == own.loc["all", ["classes", "samples", "tested"]].tolist()
+        )
+        assert (parts.value * parts.tested).sum() == pytest.approx(
+            own.value["all"] * own.tested["all"]
+        )
     sizes = rows[rows.user == 6].drop_duplicates("group").set_index("group")
-    assert sizes.samples.to_dict() == {"all": 98, "head": 77, "middle": 16, "tail": 5}  # 30 21 15 11, 7 5 4, 2 2 1
-    assert SYSTEM.per_sample(bridged(), rows).tolist() == pytest.approx((100 / rows.tested).tolist())
+    assert sizes.samples.to_dict() == {
+        "all": 98,
+        "head": 77,
+        "middle": 16,
+        "tail": 5,
+    }  # 30 21 15 11, 7 5 4, 2 2 1
+    assert SYSTEM.per_sample(bridged(), rows).tolist() == pytest.approx(
+        (100 / rows.tested).tolist()
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""A browser for the tests that look at pages: the machine's Chromium, driven by playwright, with an empty profile each time."""
+"""A browser for the tests that look at pages: the machine's Chromium, driven by playwright, with an
+empty profile each time.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,17 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
 FLAGS += ["--disable-component-update", "--disable-sync"]
-PATIENCE = 300_000  # milliseconds for anything to happen, on a machine that is busy with something else
+# milliseconds for anything to happen, on a machine that is busy with something else
+PATIENCE = 300_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,16 +43,22 @@ def browser() -> Iterator[Browser]:
         pytest.exit("playwright is not installed: make browser-test installs it", returncode=1)
     chromium = next(filter(None, map(shutil.which, NAMES)), None)
     if chromium is None:
-        pytest.exit(f"no Chromium on the PATH ({', '.join(NAMES)}): apt-get install chromium", returncode=1)
+        pytest.exit(
+            f"no Chromium on the PATH ({', '.join(NAMES)}): apt-get install chromium", returncode=1
+        )
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium, args=FLAGS, timeout=PATIENCE)
+        launched = playwright.chromium.launch(
+            executable_path=chromium, args=FLAGS, timeout=PATIENCE
+        )
         yield launched
         launched.close()
 
 
 @pytest.fixture
 def open_page(browser) -> Iterator[Callable[..., Page]]:
-    """Makes an empty page in a context of its own: ``open_page(width, **options of the context)``."""
+    """Makes an empty page in a context of its own: ``open_page(width, **options of the
+    context)``.
+    """
     contexts = []
 
     def opened(width: int = 1280, **options: Any) -> Page:

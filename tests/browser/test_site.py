@@ -1,4 +1,6 @@
-"""The site from disk, with the network off: whole pages on a desk and in a hand, links, formulas, search, light and dark."""
+"""The site from disk, with the network off: whole pages on a desk and in a hand, links, formulas,
+search, light and dark.
+"""
 
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlparse
@@ -26,11 +28,20 @@ ASK = """async () => {
 
 @pytest.fixture
 def offline(open_page):
-    """Makes a page without a network: ``offline(width)`` gives it and the list of what it asked a network for."""
+    """Makes a page without a network: ``offline(width)`` gives it and the list of what it asked a
+    network for.
+    """
 
     def opened(width, **options):
         page, asked = open_page(width, offline=True, **options), []
-        page.on("request", lambda request: None if request.url.startswith(("file:", "data:", "blob:")) else asked.append(request.url))
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith(("file:", "data:", "blob:"))
+                else asked.append(request.url)
+            ),
+        )
         return page, asked
 
     return opened
@@ -50,7 +61,11 @@ def test_every_page_is_whole(width, offline, screenshot):
         page.goto(path.as_uri())
         said[path] = page.evaluate(ASK)
         screenshot(page, f"site-{width}/{path.relative_to(SITE).with_suffix('')}")
-    problems = [f"{path.relative_to(SITE)}: {problem}" for path in said for problem in problems_of(path, said)]
+    problems = [
+        f"{path.relative_to(SITE)}: {problem}"
+        for path in said
+        for problem in problems_of(path, said)
+    ]
     assert not problems, "\n".join(problems)
     assert not asked
 
@@ -66,7 +81,10 @@ def problems_of(path, said):
     for url in own["links"]:
         address, fragment = urldefrag(url)
         to = Path(unquote(urlparse(address).path))
-        if address.startswith("file:") and (not to.is_file() or (fragment and to in said and unquote(fragment) not in said[to]["ids"])):
+        if address.startswith("file:") and (
+            not to.is_file()
+            or (fragment and to in said and unquote(fragment) not in said[to]["ids"])
+        ):
             yield f"leads to {url}, which is not there"
 
 
@@ -75,10 +93,14 @@ def test_search_finds_a_word_and_leads_to_its_page(width, offline, screenshot):
     page, asked = offline(width)
     page.goto((SITE / "index.html").as_uri())
     if width < 1000:
-        page.locator("label.nav-overlay-icon[for=__navigation]").first.click()  # the sidebar is in a drawer
+        page.locator(
+            "label.nav-overlay-icon[for=__navigation]"
+        ).first.click()  # the sidebar is in a drawer
     page.locator(".sidebar-search").fill("contraction")
     page.locator(".sidebar-search").press("Enter")
-    found = page.locator("#search-results li a", has_text="3. The sum that nobody has to write").first
+    found = page.locator(
+        "#search-results li a", has_text="3. The sum that nobody has to write"
+    ).first
     found.wait_for()
     screenshot(page, f"site-{width}/search-contraction")
     found.click()
@@ -103,5 +125,9 @@ def test_it_turns_dark(offline, screenshot):
 
 def brightness(page):
     """Of the background, 0 for black to 255."""
-    colour = page.evaluate("getComputedStyle(document.body).backgroundColor").removeprefix("rgb(").removesuffix(")")
+    colour = (
+        page.evaluate("getComputedStyle(document.body).backgroundColor")
+        .removeprefix("rgb(")
+        .removesuffix(")")
+    )
     return max(int(part) for part in colour.split(",")[:3])

@@ -1,4 +1,6 @@
-"""The command line: what it understands, what it refuses in one line, and what becomes of stored runs."""
+"""The command line: what it understands, what it refuses in one line, and what becomes of stored
+runs.
+"""
 
 import json
 import logging
@@ -25,7 +27,7 @@ from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.archive import archive, write_archive
 from fedmuscle_lib.runs.store import faults
 
-# --- run: options ------------------------------------------------------------------------------------------------------------
+# --- run: options
 
 README = """--aggregation_method fedmuscle --adapter_method lora --rank 16 --proj_dim 256 --tau 0.2 --tau_prime 0.15
 --public_dataset_name pascal --num_MLC_clients 2 --num_IC100_clients 2 --num_IC10_clients 1 --num_epochs 150 --lr 0.001
@@ -44,51 +46,108 @@ def settings_of(line, monkeypatch):
 
 def test_the_readmes_command_is_understood(monkeypatch):
     settings = settings_of(README, monkeypatch)
-    assert (settings.algorithm, settings.public, settings.rounds, settings.seed) == ("fedmuscle", "voc", 150, 1)
-    assert (settings.rank, settings.proj_dim, settings.tau, settings.tau_prime, settings.lr) == (16, 256, 0.2, 0.15, 0.001)
+    assert (settings.algorithm, settings.public, settings.rounds, settings.seed) == (
+        "fedmuscle",
+        "voc",
+        150,
+        1,
+    )
+    assert (settings.rank, settings.proj_dim, settings.tau, settings.tau_prime, settings.lr) == (
+        16,
+        256,
+        0.2,
+        0.15,
+        0.001,
+    )
     assert settings.users == (1, 2, 4, 5, 6)
 
 
-@pytest.mark.parametrize(("theirs", "ours"), [("CIFAR100", "cifar100"), ("CIFAR10", "cifar10"), ("coco", "coco")])
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("CIFAR100", "cifar100"), ("CIFAR10", "cifar10"), ("coco", "coco")]
+)
 def test_the_original_codes_public_sets_have_a_row(monkeypatch, theirs, ours):
     assert settings_of(f"--public_dataset_name {theirs}", monkeypatch).public == ours
 
 
 def test_the_readmes_second_command_is_understood(monkeypatch):
     """Setup2 without the SS users, whom it does not count."""
-    line = "--public_dataset_name flicker_multi_modal --num_MLC_clients 3 --num_IC100_clients 2 --num_IC10_clients 1"
-    settings = settings_of(f"{line} --num_yahoo_topic_classification_clients 2 --profile paper --device cpu", monkeypatch)
-    assert (settings.public, settings.setup, settings.users) == ("flickr30k", "setup2", (1, 2, 3, 4, 5, 6, 9, 10))
+    line = (
+        "--public_dataset_name flicker_multi_modal --num_MLC_clients 3 --num_IC100_clients 2"
+        " --num_IC10_clients 1"
+    )
+    settings = settings_of(
+        f"{line} --num_yahoo_topic_classification_clients 2 --profile paper --device cpu",
+        monkeypatch,
+    )
+    assert (settings.public, settings.setup, settings.users) == (
+        "flickr30k",
+        "setup2",
+        (1, 2, 3, 4, 5, 6, 9, 10),
+    )
 
 
 def test_options_have_one_spelling_and_dashes_may_be_underscores(monkeypatch):
-    settings = settings_of("--local-epochs 2 --cl_epochs 3 --lora_blocks last --users 1,2 --others 1", monkeypatch)
-    assert (settings.local_epochs, settings.cl_epochs, settings.users, settings.lora_blocks) == (2, 3, (1, 2), "last")
+    settings = settings_of(
+        "--local-epochs 2 --cl_epochs 3 --lora_blocks last --users 1,2 --others 1", monkeypatch
+    )
+    assert (settings.local_epochs, settings.cl_epochs, settings.users, settings.lora_blocks) == (
+        2,
+        3,
+        (1, 2),
+        "last",
+    )
     matrix = json.dumps([[0.3, 0.4], [0.4, 0.3]], separators=(",", ":"))
-    assert settings_of(f"--users 1,2 --others 1 --tau {matrix} --tau_prime 0.2", monkeypatch).tau == ((0.3, 0.4), (0.4, 0.3))
+    assert settings_of(
+        f"--users 1,2 --others 1 --tau {matrix} --tau_prime 0.2", monkeypatch
+    ).tau == ((0.3, 0.4), (0.4, 0.3))
 
 
-def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbers(capsys, monkeypatch):
+def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbers(
+    capsys, monkeypatch
+):
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["run", "--help"]) == 0
     page = capsys.readouterr().out
     panels = dict(re.findall(r"╭─ ([^─]+?) ─+╮(.*?)╰", page, flags=re.DOTALL))
-    assert list(panels)[1:] == ["Federation", "Training", "Loss", "Model", "Data", "Machine", "Flags of the original code"]
-    assert all(f"│ --{name.replace('_', '-')} " in panels[Settings.about(name)["group"]] for name in Settings.model_fields)
-    texts = {option: re.sub(r"[\s│]+", " ", text) for option, text in re.findall(r"│ (--[\w-]+) (.*?)(?=│ --|╰)", page, flags=re.DOTALL)}
+    assert list(panels)[1:] == [
+        "Federation",
+        "Training",
+        "Loss",
+        "Model",
+        "Data",
+        "Machine",
+        "Flags of the original code",
+    ]
+    assert all(
+        f"│ --{name.replace('_', '-')} " in panels[Settings.about(name)["group"]]
+        for name in Settings.model_fields
+    )
+    texts = {
+        option: re.sub(r"[\s│]+", " ", text)
+        for option, text in re.findall(r"│ (--[\w-]+) (.*?)(?=│ --|╰)", page, flags=re.DOTALL)
+    }
     rounds = {values["rounds"] for values in PROFILES.values() if "rounds" in values}
-    assert all(f"{number} in " in texts["--rounds"] for number in [*rounds, 150]) and "at least 1" in texts["--rounds"]
+    assert (
+        all(f"{number} in " in texts["--rounds"] for number in [*rounds, 150])
+        and "at least 1" in texts["--rounds"]
+    )
     assert "above 0; default: 0.001" in texts["--lr"]
     assert "one of gradient, factored, dense; default: gradient" in texts["--reply"]
-    assert "One of voc, coco, cifar100, cifar10, flickr30k" in texts["--public"] and "fedmuscle" in texts["--algorithm"]
+    assert (
+        "One of voc, coco, cifar100, cifar10, flickr30k" in texts["--public"]
+        and "fedmuscle" in texts["--algorithm"]
+    )
     assert "data/mini in mini, data/real in paper and small" in texts["--data-dir"]
     assert "--num_epochs" in texts["--rounds"]
 
 
 # Two users who train nothing, in a round.
-CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0 --data-dir MINI --models-path MINI/models"
+CHEAP = (
+    "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0 --data-dir MINI"
+    " --models-path MINI/models"
+)
 
-# --- mistakes ----------------------------------------------------------------------------------------------------------------
+# --- mistakes
 
 
 @pytest.mark.parametrize(
@@ -107,7 +166,10 @@ CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0
         ("run --num_MLC_clients 9", "there are 3 users with MLC"),
         ("run --device quantum", "device: 'quantum' can't be used here"),
         ("run --data_dir nowhere --rounds 1", "data_dir: nowhere: no such folder"),
-        ("run --data-dir=~nobody-of-this-name/data", "data_dir: '~nobody-of-this-name/data': there is no such home folder"),
+        (
+            "run --data-dir=~nobody-of-this-name/data",
+            "data_dir: '~nobody-of-this-name/data': there is no such home folder",
+        ),
         ("run --data-dir=", "data_dir: the path is empty; the current folder is ."),
         ("reproduce table7 --output=", "output: the path is empty"),
         ("verify --sample 1 --figures=", "figures: the path is empty"),
@@ -141,10 +203,16 @@ CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0
         # what was dropped without a word
         ("run --users 1,2,2,3,4", "users: a user is listed twice"),
         ("run --users 1,2 --num_MLC_clients 2", "users: --num_MLC_clients says who takes part too"),
-        ('run --backbones {"ViT-Tiy":"x"}', "backbones: no user of any setup has 'ViT-Tiy'; did you mean 'ViT-Tiny'?"),
+        (
+            'run --backbones {"ViT-Tiy":"x"}',
+            "backbones: no user of any setup has 'ViT-Tiy'; did you mean 'ViT-Tiny'?",
+        ),
         ("reproduce table7 -p rounds=1 -p rounds=2", "-p: 'rounds' is given twice"),
         ("runs delete --system fedmusle", "unknown system 'fedmusle'; did you mean 'fedmuscle'?"),
-        ("runs delete --algorithm fedmussel", "unknown algorithm 'fedmussel'; did you mean 'fedmuscle'?"),
+        (
+            "runs delete --algorithm fedmussel",
+            "unknown algorithm 'fedmussel'; did you mean 'fedmuscle'?",
+        ),
         ("runs delte", "No such command 'delte'"),
         # devices
         ("run --device meta", "device: 'meta' can't be used here"),
@@ -156,7 +224,10 @@ CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0
         (f"reproduce table7 --seeds {10**20}", "seeds: numbers from 0 to"),
         ("reproduce table7 --seeds 0,1,0", "seeds: 0 is given twice"),
         ("reproduce table7 -p device=meta", "device: 'meta' can't be used here"),
-        ('reproduce table7 -p overrides={"device":"nonsense"}', "device: 'nonsense' can't be used here"),
+        (
+            'reproduce table7 -p overrides={"device":"nonsense"}',
+            "device: 'nonsense' can't be used here",
+        ),
         ("reproduce table7 -p data_dir=5", "data_dir: "),
         (f"reproduce table7 -p rounds={'[' * 100_000}", "rounds: too many brackets"),
         ('reproduce table7 -p backbones={"ViT-Tiy":"x"}', "did you mean 'ViT-Tiny'?"),
@@ -173,11 +244,20 @@ CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0
         ("runs ship /", "/: no notebook's results lie there"),
         ("runs delete  ", "no computed run ''"),
         ("realign nowhere --device auto", "nowhere: no such file"),
-        ("fedloge --num_users 1000000000000 --data-dir MINI", "are more than there are training samples"),
-        # of a user's picture model
-        (f'{CHEAP} --backbones {{"ViT-Tiny":"bert-base"}}', "user 6: MINI/models/bert-base is a bert, which can't do IC10"),
         (
-            f'{CHEAP.replace("--users 5,6", "--users 6,9")} --setup setup2 --backbones {{"BERT-Base":"vit-tiny"}}',
+            "fedloge --num_users 1000000000000 --data-dir MINI",
+            "are more than there are training samples",
+        ),
+        # of a user's picture model
+        (
+            f'{CHEAP} --backbones {{"ViT-Tiny":"bert-base"}}',
+            "user 6: MINI/models/bert-base is a bert, which can't do IC10",
+        ),
+        (
+            (
+                f"{CHEAP.replace('--users 5,6', '--users 6,9')} --setup setup2 --backbones"
+                ' {"BERT-Base":"vit-tiny"}'
+            ),
             "user 9: MINI/models/vit-tiny is a vit, which can't do TC",
         ),
     ],
@@ -185,7 +265,10 @@ CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0
 )
 def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, store, mini_world):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedmuscle_lib.reproduce.children.Children.start", lambda *_: pytest.fail("a kernel was started"))
+    monkeypatch.setattr(
+        "fedmuscle_lib.reproduce.children.Children.start",
+        lambda *_: pytest.fail("a kernel was started"),
+    )
     (tmp_path / "taken").write_text("by something else")
     arguments = line.replace("MINI", str(mini_world)).split(" ")
     assert main(arguments) == 2
@@ -198,8 +281,16 @@ def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, sto
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (MemoryError(), 1, "the memory is too small for this: make sizes, batches or jobs smaller (MemoryError)"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "the memory is too small for this"),
+        (
+            MemoryError(),
+            1,
+            "the memory is too small for this: make sizes, batches or jobs smaller (MemoryError)",
+        ),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+            1,
+            "the memory is too small for this",
+        ),
         (RecursionError("too deep"), 1, "something is nested too deeply"),
         (RuntimeError("of torch:\na second line"), 1, "of torch: a second line"),
         (Diverged("user 5: the loss is not finite"), 1, "user 5: the loss is not finite"),
@@ -226,7 +317,10 @@ def test_whatever_fails_is_one_line(error, code, line, monkeypatch, capsys):
     assert said.count("\n") == (line is not None) and len(said) < 1100
 
 
-@pytest.mark.parametrize("line", ["run --setup SETUP2 --traceback", "--traceback run --setup SETUP2", "runs --traceback delete"])
+@pytest.mark.parametrize(
+    "line",
+    ["run --setup SETUP2 --traceback", "--traceback run --setup SETUP2", "runs --traceback delete"],
+)
 def test_a_traceback_is_shown_to_who_asks_for_it(line, capsys):
     assert main(line.split()) == 2
     assert "Traceback" in capsys.readouterr().err
@@ -236,27 +330,54 @@ def test_what_does_not_fit_into_memory_is_one_line(mini_world, store, capsys):
     """A tensor of 256 terabytes, and one whose bytes can't be counted."""
     for line in (f"{CHEAP} --proj-dim {10**12}", f"{CHEAP} --proj-dim {2**52}"):
         assert main(line.replace("MINI", str(mini_world)).split()) == 1
-        assert capsys.readouterr().err.splitlines()[-1].startswith("error: the memory is too small for this")
+        assert (
+            capsys.readouterr()
+            .err.splitlines()[-1]
+            .startswith("error: the memory is too small for this")
+        )
 
 
-def test_a_run_that_is_not_stored_where_nothing_may_be_computed_is_one_line(store, monkeypatch, capsys):
+def test_a_run_that_is_not_stored_where_nothing_may_be_computed_is_one_line(
+    store, monkeypatch, capsys
+):
     monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
     assert main(["run", "--rounds", "1"]) == 2
     assert "error: A run is not stored: fedmuscle voc seed 0" in capsys.readouterr().err
 
 
-# --- run: results ------------------------------------------------------------------------------------------------------------
+# --- run: results
 
 
-def test_who_watches_a_run_sees_delta_over_local_training_after_each_evaluated_round(settings, store, monkeypatch, capsys):
+def test_who_watches_a_run_sees_delta_over_local_training_after_each_evaluated_round(
+    settings, store, monkeypatch, capsys
+):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     given = settings(users=(5, 6), others=1, rounds=3, evaluate_every=2, public_size=32)
-    names = ("users", "others", "rounds", "evaluate_every", "local_epochs", "public_size", "data_dir", "models_path")
-    options = [f"--{name.replace('_', '-')}={json.dumps(given.model_dump(mode='json')[name])}".replace('"', "") for name in names]
+    names = (
+        "users",
+        "others",
+        "rounds",
+        "evaluate_every",
+        "local_epochs",
+        "public_size",
+        "data_dir",
+        "models_path",
+    )
+    options = [
+        f"--{name.replace('_', '-')}={json.dumps(given.model_dump(mode='json')[name])}".replace(
+            '"', ""
+        )
+        for name in names
+    ]
     assert main(["run", *options, "--with-local"]) == 0
     told = [line for line in capsys.readouterr().out.splitlines() if ", Delta " in line]
-    assert [line.rpartition(",")[0] for line in told] == [f"fedmuscle voc seed 0: round {k}/3" for k in (1, 2, 3)]
-    runs = [stored(given.model_copy(update={"algorithm": name}), store) for name in ("local", "fedmuscle")]
+    assert [line.rpartition(",")[0] for line in told] == [
+        f"fedmuscle voc seed 0: round {k}/3" for k in (1, 2, 3)
+    ]
+    runs = [
+        stored(given.model_copy(update={"algorithm": name}), store)
+        for name in ("local", "fedmuscle")
+    ]
     assert told[-1].endswith(f"Delta {report.delta(runs).delta[1]:+.1f} %")
 
 
@@ -274,35 +395,66 @@ def test_delta_is_shown_with_the_recipe_and_the_papers_value(capsys):
 def test_run_prints_users_and_delta(small_world, store, monkeypatch, capsys, tmp_path):
     where = {"data_dir": small_world, "models_path": small_world / "models"}
     places = f"--data-dir {where['data_dir']} --models-path {where['models_path']}"
-    line = f"run --users 5,6 --others 1 --rounds 1 --local-epochs 1 --public-size 32 {places}".split()
+    line = (
+        f"run --users 5,6 --others 1 --rounds 1 --local-epochs 1 --public-size 32 {places}".split()
+    )
     assert main(line) == 0
     out = capsys.readouterr().out
-    assert "Delta: local training has not been run" in out and "fedmuscle voc seed 0: finished in " in out
-    path = store.entry(address_of(Settings(users=(5, 6), others=1, rounds=1, local_epochs=1, public_size=32, **where))).path
+    assert (
+        "Delta: local training has not been run" in out
+        and "fedmuscle voc seed 0: finished in " in out
+    )
+    path = store.entry(
+        address_of(
+            Settings(users=(5, 6), others=1, rounds=1, local_epochs=1, public_size=32, **where)
+        )
+    ).path
     assert f"computed, and stored in {path}\n" in out
     assert main([*line, "--with-local"]) == 0
     out = capsys.readouterr().out
     assert "Delta after alignment: " in out and "Delta after local: " in out
     assert "recipe: LoRA in all blocks, a head 64 wide, 1 local epochs, " in out
-    assert "the paper's Delta" not in out and "MB up" in out  # the paper has no Delta of these two users
+    assert (
+        "the paper's Delta" not in out and "MB up" in out
+    )  # the paper has no Delta of these two users
     lines = out.splitlines()
     assert [line.split(":")[0] for line in lines if "finished" in line] == ["local voc seed 0"]
     assert f"fetched from {path}" in lines
-    header, _, sixth = (line.split() for line in lines[lines.index(next(line for line in lines if "trivial" in line)) :][:3])
+    header, _, sixth = (
+        line.split()
+        for line in lines[lines.index(next(line for line in lines if "trivial" in line)) :][:3]
+    )
     assert header[-2:] == ["value", "trivial"]
-    assert sixth[1:3] == ["ViT-Tiny", "IC10"] and sixth[-1] == "10.0"  # of ten classes, one is right everywhere
+    assert (
+        sixth[1:3] == ["ViT-Tiny", "IC10"] and sixth[-1] == "10.0"
+    )  # of ten classes, one is right everywhere
     assert not logging.getLogger("fedmuscle").handlers
-    assert main([*line, "--logs", str(tmp_path / "logs"), "--save-models", str(tmp_path / "models")]) == 0
+    assert (
+        main([*line, "--logs", str(tmp_path / "logs"), "--save-models", str(tmp_path / "models")])
+        == 0
+    )
     out = capsys.readouterr().out
-    assert f"saved in {tmp_path / 'models'}: user_5, user_6" in out and f"logs in {tmp_path / 'logs/fedmuscle_voc_seed0'}" in out
-    assert load_user(tmp_path / "models/user_6", small_world / "models/vit-tiny").about["metrics"][-1]["round"] == 1
+    assert (
+        f"saved in {tmp_path / 'models'}: user_5, user_6" in out
+        and f"logs in {tmp_path / 'logs/fedmuscle_voc_seed0'}" in out
+    )
+    assert (
+        load_user(tmp_path / "models/user_6", small_world / "models/vit-tiny").about["metrics"][-1][
+            "round"
+        ]
+        == 1
+    )
     log = pd.read_csv(tmp_path / "logs/fedmuscle_voc_seed0/client_6.csv")
-    assert log["round"].tolist() == [1] and log.task.tolist() == ["IC10"] and log.uplink_bytes.tolist() == [32 * 256 * 4]
+    assert (
+        log["round"].tolist() == [1]
+        and log.task.tolist() == ["IC10"]
+        and log.uplink_bytes.tolist() == [32 * 256 * 4]
+    )
     assert log.after_alignment[0] == pytest.approx(float(sixth[-2]), abs=0.006)
     assert log.local_loss[0] > 0 and log.alignment_loss[0] > 0
 
 
-# --- stored runs -------------------------------------------------------------------------------------------------------------
+# --- stored runs
 
 TINY = {"users": (5, 6), "others": 1, "rounds": 2, "local_epochs": 1, "public_size": 32}
 
@@ -313,13 +465,18 @@ class Stop(Exception):
 
 @pytest.fixture(scope="module")
 def computed(small_settings, tmp_path_factory):
-    """A folder with two finished runs and one that was cut off after its first round; and the histories of the first two."""
+    """A folder with two finished runs and one that was cut off after its first round; and the
+    histories of the first two.
+    """
 
     def stop(tick):
         raise Stop
 
     store = Store(tmp_path_factory.mktemp("computed"))
-    histories = [run(small_settings(**TINY, algorithm=name), progress=str, store=store) for name in ("local", "head_only")]
+    histories = [
+        run(small_settings(**TINY, algorithm=name), progress=str, store=store)
+        for name in ("local", "head_only")
+    ]
     with pytest.raises(Stop):
         run(small_settings(**TINY), progress=stop, store=store)
     return store.root, histories
@@ -339,11 +496,17 @@ def listed(capsys, *arguments):
 
 
 def test_stored_runs_are_listed_and_deleted_by_choice(three_runs, store, capsys, monkeypatch):
-    addresses = {history.settings.algorithm: history.provenance["address"] for history in three_runs}
+    addresses = {
+        history.settings.algorithm: history.provenance["address"] for history in three_runs
+    }
     *lines, total = listed(capsys)
     rows = {row.split()[0]: row for row in lines[1:]}
     local = rows[addresses["local"]]
-    assert " local " in local and "complete computed" in local and three_runs[0].provenance["finished"] in local
+    assert (
+        " local " in local
+        and "complete computed" in local
+        and three_runs[0].provenance["finished"] in local
+    )
     assert "users=[5, 6]" in local and "rounds=2" in local and "seed" not in local
     (cut,) = (row for row in rows.values() if "interrupted" in row)
     assert " fedmuscle " in cut
@@ -362,9 +525,22 @@ def test_stored_runs_are_listed_and_deleted_by_choice(three_runs, store, capsys,
 
 
 def test_changed_settings_are_those_that_the_profile_does_not_have():
-    settings = Settings(setup="setup2", public="flickr30k", rounds=4, tau={"default": 0.2, "SS-TC": 100}, tau_prime=0.1)
-    assert changed(settings.model_dump(mode="json"), "fedmuscle") == 'rounds=4 tau={"default": 0.2, "SS-TC": 100.0} tau_prime=0.1'
-    assert changed(Settings(profile="small").model_dump(mode="json"), "fedmuscle") == changed({}, "fedmuscle") == ""
+    settings = Settings(
+        setup="setup2",
+        public="flickr30k",
+        rounds=4,
+        tau={"default": 0.2, "SS-TC": 100},
+        tau_prime=0.1,
+    )
+    assert (
+        changed(settings.model_dump(mode="json"), "fedmuscle")
+        == 'rounds=4 tau={"default": 0.2, "SS-TC": 100.0} tau_prime=0.1'
+    )
+    assert (
+        changed(Settings(profile="small").model_dump(mode="json"), "fedmuscle")
+        == changed({}, "fedmuscle")
+        == ""
+    )
 
 
 @pytest.fixture
@@ -372,10 +548,22 @@ def reference(three_runs, tmp_path):
     """A notebook's folder whose provenance names the two finished runs."""
     folder = tmp_path / "figures/mini/ablation"
     folder.mkdir(parents=True)
-    named = [{"arm": history.settings.algorithm, "address": history.provenance["address"]} for history in three_runs]
-    told = {"shared": {"finished": "2026-11-20T14:23:29+00:00"}, "arms": {run["arm"]: {} for run in named}, "runs": named}
+    named = [
+        {"arm": history.settings.algorithm, "address": history.provenance["address"]}
+        for history in three_runs
+    ]
+    told = {
+        "shared": {"finished": "2026-11-20T14:23:29+00:00"},
+        "arms": {run["arm"]: {} for run in named},
+        "runs": named,
+    }
     (folder / "provenance.json").write_text(json.dumps({"command": "..."} | told))
-    given = {"profile": "mini", "output": "../figures", "seeds": [0], "overrides": {"rounds": 2, "data_dir": "/somewhere"}}
+    given = {
+        "profile": "mini",
+        "output": "../figures",
+        "seeds": [0],
+        "overrides": {"rounds": 2, "data_dir": "/somewhere"},
+    }
     (folder / "result.json").write_text(json.dumps({"parameters": given}))
     (folder / "README.md").write_text("Of these runs ...\n```\n...\n```\n")
     return folder
@@ -393,19 +581,26 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     provenance = json.loads((reference / "provenance.json").read_text())
     assert provenance["shipped"] and provenance["command"] == "... -p rounds=2"
     assert (reference / "README.md").read_text() == "Of these runs ...\n```\n... -p rounds=2\n```\n"
-    assert provenance["parameters"] == {"seeds": [0], "overrides": {"rounds": 2}}  # no path of this machine
+    assert provenance["parameters"] == {
+        "seeds": [0],
+        "overrides": {"rounds": 2},
+    }  # no path of this machine
     assert '<td class="shipped">shipped</td>' in (reference.parent / "index.html").read_text()
 
     shutil.rmtree(store.root)
-    (history, *_) = three_runs
+    history, *_ = three_runs
     below = run(history.settings, store=Store(tmp_path / "other", (shipped,)))
     assert below.origin == "shipped"
     pd.testing.assert_frame_equal(below.metrics, history.metrics, check_exact=True)
     assert main(["runs", "ship", str(reference)]) == 0  # they are there already
     assert json.loads((reference / "provenance.json").read_text()) == provenance
-    (reference / "result.json").write_text(json.dumps({"parameters": {"seeds": [7]}, "missing": "1 run is not stored"}))
+    (reference / "result.json").write_text(
+        json.dumps({"parameters": {"seeds": [7]}, "missing": "1 run is not stored"})
+    )
     assert main(["runs", "ship", str(reference)]) == 0
-    assert json.loads((reference / "provenance.json").read_text()) == provenance, "what lacked a run did not make the results"
+    assert json.loads((reference / "provenance.json").read_text()) == provenance, (
+        "what lacked a run did not make the results"
+    )
     write_archive(shipped, {})
     assert main(["runs", "ship", str(reference)]) == 2
     assert "no finished run" in capsys.readouterr().err
@@ -415,12 +610,24 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
 def test_a_result_without_names_is_no_notebooks(reference, parameters, capsys):
     (reference / "result.json").write_text(json.dumps({"parameters": parameters}))
     assert main(["runs", "ship", str(reference)]) == 2
-    assert "result.json: not what a notebook leaves there: its parameters have no names" in capsys.readouterr().err
+    assert (
+        "result.json: not what a notebook leaves there: its parameters have no names"
+        in capsys.readouterr().err
+    )
 
 
-@pytest.mark.parametrize("broken", ["pathlib.Path.write_bytes", "fedmuscle_lib.cli.runs.write_provenance", "fedmuscle_lib.cli.runs.index"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "pathlib.Path.write_bytes",
+        "fedmuscle_lib.cli.runs.write_provenance",
+        "fedmuscle_lib.cli.runs.index",
+    ],
+)
 def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch):
-    """Whatever it was about to do, no half of a run or of a page lies there, and shipping again does the rest."""
+    """Whatever it was about to do, no half of a run or of a page lies there, and shipping again
+    does the rest.
+    """
 
     def interrupt(*places):
         if broken == "pathlib.Path.write_bytes":
@@ -438,10 +645,14 @@ def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch)
     assert shipped.exists() == (broken != "pathlib.Path.write_bytes") and not faults(shipped)
     assert main(["runs", "ship", str(reference)]) == 0
     assert len(archive(shipped).sums) == 2 and not faults(shipped)
-    assert sorted(path.name for path in reference.iterdir()) == ["README.md", "provenance.json", "result.json"]
+    assert sorted(path.name for path in reference.iterdir()) == [
+        "README.md",
+        "provenance.json",
+        "result.json",
+    ]
 
 
-# --- verify ------------------------------------------------------------------------------------------------------------------
+# --- verify
 
 
 @pytest.fixture
@@ -450,10 +661,20 @@ def figures(reference, small_world, capsys):
     main(["runs", "ship", str(reference)])
     capsys.readouterr()
     folder = reference.parents[1]
-    return folder, ["verify", "--figures", str(folder), "--data-dir", str(small_world), "--models-path", str(small_world / "models")]
+    return folder, [
+        "verify",
+        "--figures",
+        str(folder),
+        "--data-dir",
+        str(small_world),
+        "--models-path",
+        str(small_world / "models"),
+    ]
 
 
-LAST = "round 2, phase after_alignment, user 6, model ViT-Tiny, task IC10, metric Accuracy"  # row of their metrics
+LAST = (  # row of their metrics
+    "round 2, phase after_alignment, user 6, model ViT-Tiny, task IC10, metric Accuracy"
+)
 
 
 def verdicts(capsys):
@@ -461,17 +682,24 @@ def verdicts(capsys):
 
 
 def tampered(folder, name, **provenance):
-    """Change one shipped run's last metric by two points of a hundred, as another code would have it, with whole checksums."""
+    """Change one shipped run's last metric by two points of a hundred, as another code would have
+    it, with whole checksums.
+    """
     records = shipped_records(folder)
     for address, record in records.items():
         if record.provenance["settings"]["algorithm"] == name:
             record.tables["metrics"].loc[record.tables["metrics"].index[-1], "value"] += 2
             records[address] = Record(record.tables, record.provenance | provenance)
-    write_archive(folder / "mini/runs.zip", {address: record.pack() for address, record in records.items()})
+    write_archive(
+        folder / "mini/runs.zip", {address: record.pack() for address, record in records.items()}
+    )
 
 
 def shipped_records(folder):
-    return {entry.address: entry.read() for entry in Store(folder / "none", (folder / "mini/runs.zip",)).entries()}
+    return {
+        entry.address: entry.read()
+        for entry in Store(folder / "none", (folder / "mini/runs.zip",)).entries()
+    }
 
 
 def test_a_shipped_run_that_is_not_what_was_shipped_is_told_before_any_is_computed(figures, capsys):
@@ -487,7 +715,9 @@ def test_a_shipped_run_that_is_not_what_was_shipped_is_told_before_any_is_comput
 ANONYMOUS = '{"shared": {}, "arms": {"": {}}, "runs": [{"arm": "", "address": []}]}'
 
 
-@pytest.mark.parametrize("provenance", ["", "[]", "{}", '{"shared": {}, "arms": {}, "runs": [7]}', ANONYMOUS])
+@pytest.mark.parametrize(
+    "provenance", ["", "[]", "{}", '{"shared": {}, "arms": {}, "runs": [7]}', ANONYMOUS]
+)
 def test_a_provenance_that_is_none_is_named(reference, capsys, provenance):
     (reference / "provenance.json").write_text(provenance)
     assert main(["runs", "ship", str(reference)]) == 2
@@ -511,13 +741,18 @@ def test_a_run_that_differs_is_told_by_user_and_round(figures, capsys):
     assert main([*line, "--sample", "2"]) == 1
     _, *lines = verdicts(capsys)
     differing, equal = sorted(lines, key=lambda line: line.endswith("equal"))
-    assert "differs; round 2, phase after_alignment, user 6, model ViT-Tiny, task IC10, metric Accuracy: " in differing and equal.endswith(
-        ": equal"
+    assert (
+        "differs; round 2, phase after_alignment, user 6, model ViT-Tiny, task IC10, metric"
+        " Accuracy: "
+        in differing
+        and equal.endswith(": equal")
     )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", [{"processor": "another"}, {"rounding": 0}], ids=lambda other: next(iter(other)))
+@pytest.mark.parametrize(
+    "other", [{"processor": "another"}, {"rounding": 0}], ids=lambda other: next(iter(other))
+)
 def test_where_rounding_differs_a_few_samples_may_be_judged_otherwise(figures, capsys, other):
     """Two points are four of 200 samples."""
     folder, line = figures
@@ -536,15 +771,24 @@ def test_a_missing_row_is_a_difference(three_runs):
 
 def test_runs_of_another_version_are_counted_and_not_drawn(figures, capsys):
     folder, line = figures
-    others = {f"{asked:016}-{address[-8:]}": record for asked, (address, record) in enumerate(shipped_records(folder).items())}
-    runs = {address: Record(record.tables, record.provenance | {"address": address}).pack() for address, record in others.items()}
+    others = {
+        f"{asked:016}-{address[-8:]}": record
+        for asked, (address, record) in enumerate(shipped_records(folder).items())
+    }
+    runs = {
+        address: Record(record.tables, record.provenance | {"address": address}).pack()
+        for address, record in others.items()
+    }
     write_archive(folder / "mini/runs.zip", runs)
     assert main([*line, "--sample", "2"]) == 2
     said = capsys.readouterr()
-    assert said.out.startswith("2 shipped runs are another version's") and "no run to verify" in said.err
+    assert (
+        said.out.startswith("2 shipped runs are another version's")
+        and "no run to verify" in said.err
+    )
 
 
-# --- a new notebook ----------------------------------------------------------------------------------------------------------
+# --- a new notebook
 
 
 def test_a_notebook_is_laid_down_once(tmp_path, capsys):

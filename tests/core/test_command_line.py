@@ -24,10 +24,16 @@ from fedmuscle_lib.runs import SYSTEMS, default_store, named
 
 def commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
     for part, command in group.commands.items():
-        yield from commands(command, f"{name} {part}") if hasattr(command, "commands") else [(f"{name} {part}", command)]
+        yield from (
+            commands(command, f"{name} {part}")
+            if hasattr(command, "commands")
+            else [(f"{name} {part}", command)]
+        )
 
 
-EVERY = dict(commands(get_command(cli.app), "fedmuscle_lib")) | dict(commands(get_command(preparation.app), "data_prep"))
+EVERY = dict(commands(get_command(cli.app), "fedmuscle_lib")) | dict(
+    commands(get_command(preparation.app), "data_prep")
+)
 
 
 def test_every_command_refuses_options_given_twice_and_empty_paths():
@@ -73,7 +79,10 @@ def test_a_tilde_is_the_home_folder_wherever_a_path_is_given(app, given, monkeyp
     [
         (("--folder=",), "folder: the path is empty"),
         (("",), "more: the path is empty"),
-        (("--folder", "~nobody-of-this-name"), "folder: '~nobody-of-this-name': there is no such home folder"),
+        (
+            ("--folder", "~nobody-of-this-name"),
+            "folder: '~nobody-of-this-name': there is no such home folder",
+        ),
         (("--folder", "a", "--folder", "a"), "--folder is given twice"),
         (("--fast", "--slow"), "--fast is given twice"),
     ],
@@ -97,11 +106,15 @@ def test_functions_notebooks_and_the_environment_read_paths_alike(monkeypatch, t
     monkeypatch.setenv("FEDMUSCLE_RUNS", "~/runs")
     assert default_store().root == tmp_path / "runs"
     assert results_folder("table7", "mini", "~/results") == tmp_path / "results/mini/table7"
-    (given,) = plan(select(["table7"]), {"profile": "mini", "seeds": [0], "output": ""}, {"data_dir": "~/data"}).values()
+    (given,) = plan(
+        select(["table7"]), {"profile": "mini", "seeds": [0], "output": ""}, {"data_dir": "~/data"}
+    ).values()
     assert given["overrides"] == {"data_dir": str(tmp_path / "data")}
     with pytest.raises(DataError, match=f"^{tmp_path}/user_1/user.json: no such file"):
         load_user("~/user_1")
-    assert write_client("~/client_0.pkl", [{"text": "one", "label": 0}], classes=2, text="text") == 1
+    assert (
+        write_client("~/client_0.pkl", [{"text": "one", "label": 0}], classes=2, text="text") == 1
+    )
     assert (tmp_path / "client_0.pkl").is_file()
     for call in (load_user, lambda path: write_client(path, [], classes=2, text="text")):
         with pytest.raises(ValueError, match="the path is empty"):

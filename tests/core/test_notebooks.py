@@ -9,7 +9,14 @@ import pytest
 
 from fedmuscle_lib.core import notebooks
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.notebooks import committed, declared, folder_name, notebook_of, results_folder, written
+from fedmuscle_lib.core.notebooks import (
+    committed,
+    declared,
+    folder_name,
+    notebook_of,
+    results_folder,
+    written,
+)
 from fedmuscle_lib.reproduce import overview, select
 from fedmuscle_lib.reproduce.estimate import announcement, needed
 from fedmuscle_lib.reproduce.grid import reproduce
@@ -27,7 +34,9 @@ def notebook(folder, name="table", parameters=PARAMETERS, metadata=None, cells=(
     first = nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})
     title = nbformat.v4.new_markdown_cell("# Title\n\nA claim.")
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    made = nbformat.v4.new_notebook(cells=[title, first, *map(nbformat.v4.new_code_cell, cells)], metadata=kernel)
+    made = nbformat.v4.new_notebook(
+        cells=[title, first, *map(nbformat.v4.new_code_cell, cells)], metadata=kernel
+    )
     made.metadata.fedmuscle = metadata or {}
     nbformat.write(made, path := folder / f"{name}.ipynb")
     return path
@@ -35,8 +44,12 @@ def notebook(folder, name="table", parameters=PARAMETERS, metadata=None, cells=(
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
-    """A clone of a committed notebook ``table``, with its figures/; returns the folder of its notebooks."""
-    for name in [name for name in os.environ if name.startswith("GIT_")]:  # of a hook, which would name another clone
+    """A clone of a committed notebook ``table``, with its figures/; returns the folder of its
+    notebooks.
+    """
+    for name in [
+        name for name in os.environ if name.startswith("GIT_")
+    ]:  # of a hook, which would name another clone
         monkeypatch.delenv(name)
     (folder := tmp_path / "clone/notebooks").mkdir(parents=True)
     notebook(folder)
@@ -74,45 +87,85 @@ def reference(folder, name="table", seeds=(0, 1), **parameters):
     ("given", "name"),
     [
         ({}, "table"),
-        ({"seeds": [0, 1, 2], "output": "x", "profile": "small", "publics": ["voc", "coco"], "overrides": {}}, "table"),
+        (
+            {
+                "seeds": [0, 1, 2],
+                "output": "x",
+                "profile": "small",
+                "publics": ["voc", "coco"],
+                "overrides": {},
+            },
+            "table",
+        ),
         ({"overrides": {"rounds": 5}}, "table_rounds=5"),
         ({"overrides": {"data_dir": "/data", "device": "cpu"}}, "table"),
         ({"publics": ["voc"]}, "table_publics=voc"),
-        ({"setup": "setup1_unequal", "overrides": {"lr": 0.01, "users": [4, 5]}}, "table_setup1_unequal_lr=0.01_users=4,5"),
+        (
+            {"setup": "setup1_unequal", "overrides": {"lr": 0.01, "users": [4, 5]}},
+            "table_setup1_unequal_lr=0.01_users=4,5",
+        ),
         ({"publics": ["coco"]}, "table"),  # the reference's
     ],
 )
-def test_a_folder_is_named_after_parameters_that_are_neither_the_notebooks_nor_the_references(clone, given, name):
+def test_a_folder_is_named_after_parameters_that_are_neither_the_notebooks_nor_the_references(
+    clone, given, name
+):
     reference(clone, publics=["coco"])
     assert folder_name("table", "mini", given, clone) == name
 
 
 def test_a_folders_name_is_one_whatever_the_values_are(clone):
     names = [
-        folder_name("table", "mini", {"overrides": {"own": own}}, clone) for own in ({"4": "/a b"}, {"4": "../c"}, "x" * 999, "", "\n")
+        folder_name("table", "mini", {"overrides": {"own": own}}, clone)
+        for own in ({"4": "/a b"}, {"4": "../c"}, "x" * 999, "", "\n")
     ]
-    assert len(set(names)) == len(names) and all(len(name) < 30 and "/" not in name for name in names)
+    assert len(set(names)) == len(names) and all(
+        len(name) < 30 and "/" not in name for name in names
+    )
     many = {f"a_long_name_{k}": k for k in range(50)}
     assert len(folder_name("table", "mini", {"overrides": many}, clone)) < 30
 
 
 def test_saved_parameters_are_not_the_notebooks_own(clone, monkeypatch):
-    path = notebook(clone, parameters=PARAMETERS.replace("overrides: dict = {}", 'overrides: dict = {"rounds": 5}\nfresh: int = 1'))
+    path = notebook(
+        clone,
+        parameters=PARAMETERS.replace(
+            "overrides: dict = {}", 'overrides: dict = {"rounds": 5}\nfresh: int = 1'
+        ),
+    )
     assert declared(path)["overrides"].value == {"rounds": 5}
     assert committed(path)["overrides"] == {} and committed(path)["fresh"] == 1
     assert folder_name("table", "mini", {"overrides": {"rounds": 5}}, clone) == "table_rounds=5"
     usual, told = unsaved(path)
     assert usual == {"overrides": {}}
-    assert told.startswith("table: the saved notebook's overrides = {'rounds': 5} (committed: {}) is not used; ") and "git restore" in told
-    assert unsaved(notebook(clone, "mine", parameters="a: int = 2")) == ({}, ""), "git does not know it"
+    assert (
+        told.startswith(
+            "table: the saved notebook's overrides = {'rounds': 5} (committed: {}) is not used; "
+        )
+        and "git restore" in told
+    )
+    assert unsaved(notebook(clone, "mine", parameters="a: int = 2")) == (
+        {},
+        "",
+    ), "git does not know it"
 
 
 @pytest.mark.slow
 def test_the_grid_uses_committed_parameters_and_says_so(clone, tmp_path, caplog):
-    notebook(clone, parameters=PARAMETERS.replace("{}", '{"rounds": 5}'), cells=["print('rounds' in overrides, overrides)"])
+    notebook(
+        clone,
+        parameters=PARAMETERS.replace("{}", '{"rounds": 5}'),
+        cells=["print('rounds' in overrides, overrides)"],
+    )
     with caplog.at_level("INFO", "fedmuscle"):
-        (outcome,) = reproduce(output=tmp_path / "results", folder=clone, reference=clone.parent / "figures")
-    assert outcome.failure is None and outcome.notebook == "table" and outcome.parameters["overrides"] == {}
+        (outcome,) = reproduce(
+            output=tmp_path / "results", folder=clone, reference=clone.parent / "figures"
+        )
+    assert (
+        outcome.failure is None
+        and outcome.notebook == "table"
+        and outcome.parameters["overrides"] == {}
+    )
     assert "table: False {}" in caplog.text and "(committed: {}) is not used" in caplog.text
 
 
@@ -121,7 +174,11 @@ def test_a_changed_parameter_leaves_the_usual_results_alone(clone, tmp_path, mon
     usual = results_folder("table", "mini", str(tmp_path / "results"), overrides={})
     changed = results_folder("table", "mini", str(tmp_path / "results"), overrides={"rounds": 5})
     assert usual.name == "table" and changed.name == "table_rounds=5" and changed.is_dir()
-    assert notebook_of(changed.name) == "table" and notebook_of("delta_map_rounds=5") == "delta_map" and notebook_of("nothing") == "nothing"
+    assert (
+        notebook_of(changed.name) == "table"
+        and notebook_of("delta_map_rounds=5") == "delta_map"
+        and notebook_of("nothing") == "nothing"
+    )
     assert written(notebooks.ROOT / "results/mini/table7") == "Written to results/mini/table7"
     assert written(changed) == f"Written to {changed}"
 
@@ -149,28 +206,37 @@ def test_a_parameters_cell_that_is_not_python_is_named(tmp_path):
         declared(notebook(tmp_path, parameters="a: int = "))
 
 
-# --- what would run, and for how long ------------------------------------------------------------------------------------------
+# --- what would run, and for how long
 
 
 def test_the_reference_says_what_a_notebook_needs(clone):
     figures = reference(clone)
     path = clone / "table.ipynb"
     assert needed(path, {"profile": "mini"}, figures) == {"local-0": 60, "fedmuscle-0": 60}
-    assert sum(needed(path, {"profile": "mini", "seeds": [1, 7]}, figures).values()) == 4 * 120, "a new seed takes as long as the last"
+    assert sum(needed(path, {"profile": "mini", "seeds": [1, 7]}, figures).values()) == 4 * 120, (
+        "a new seed takes as long as the last"
+    )
     assert needed(path, {"profile": "mini", "publics": ["voc"]}, figures) is None
     assert needed(notebook(clone, "other"), {"profile": "mini"}, figures) is None
 
 
 def test_what_will_run_is_said_before_it_runs(clone, monkeypatch):
-    figures, planned = reference(clone), [(clone / "table.ipynb", {"profile": "mini", "seeds": [0, 1]})]
+    figures, planned = (
+        reference(clone),
+        [(clone / "table.ipynb", {"profile": "mini", "seeds": [0, 1]})],
+    )
     planned.append((notebook(clone, "other"), {"profile": "mini"}))
     monkeypatch.setattr("fedmuscle_lib.reproduce.estimate._computed_here", lambda: {})
     first, unknown, altogether, last = announcement(planned, figures, 2, False)
     assert first == "table: 4 runs, 6 min" and unknown.startswith("other: time unknown")
     assert (
-        "4 runs to compute" in altogether and "about 3 min at the pace of the reference's machine" in altogether and "make figures" in last
+        "4 runs to compute" in altogether
+        and "about 3 min at the pace of the reference's machine" in altogether
+        and "make figures" in last
     )
-    monkeypatch.setattr("fedmuscle_lib.reproduce.estimate._computed_here", lambda: {"local-0": 120.0})
+    monkeypatch.setattr(
+        "fedmuscle_lib.reproduce.estimate._computed_here", lambda: {"local-0": 120.0}
+    )
     first, _, altogether, _ = announcement(planned, figures, 1, False)
     assert first.endswith("; 1 computed here before")
     assert "3 runs to compute" in altogether and "about 10 min at this machine's pace" in altogether
@@ -194,7 +260,14 @@ def test_the_overview_says_what_is_shown_at_once(clone):
 
 
 def test_notebooks_outside_the_core_run_if_they_are_named(tmp_path):
-    for name, metadata in {"a": {"core": True}, "b": {"system": "fedloge"}, "c": {"results": False}}.items():
+    for name, metadata in {
+        "a": {"core": True},
+        "b": {"system": "fedloge"},
+        "c": {"results": False},
+    }.items():
         notebook(tmp_path, name, metadata=metadata)
-    chosen = {names: [path.stem for path in select(names.split() or None, tmp_path)] for names in ("", "all", "b", "all c")}
+    chosen = {
+        names: [path.stem for path in select(names.split() or None, tmp_path)]
+        for names in ("", "all", "b", "all c")
+    }
     assert chosen == {"": ["a"], "all": ["a", "b"], "b": ["b"], "all c": ["a", "b", "c"]}

@@ -1,4 +1,6 @@
-"""Whatever the caller has told torch, what is computed in ``fixed_state`` is the same, and the caller's state comes back."""
+"""Whatever the caller has told torch, what is computed in ``fixed_state`` is the same, and the
+caller's state comes back.
+"""
 
 from __future__ import annotations
 

@@ -12,14 +12,24 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize, softplus
 from fedmuscle_lib.creamfl import losses
 from fedmuscle_lib.creamfl.algorithms import get
 from fedmuscle_lib.creamfl.algorithms.creamfl_muscle import members
-from fedmuscle_lib.creamfl.losses import ClassHead, PairHead, global_local, global_local_weights, inter_modal, intra_modal
+from fedmuscle_lib.creamfl.losses import (
+    ClassHead,
+    PairHead,
+    global_local,
+    global_local_weights,
+    inter_modal,
+    intra_modal,
+)
 from fedmuscle_lib.muscle import muscle_loss
 
 B, D = 6, 5
 
 
 def units(*shape: int, seed: int = 0) -> torch.Tensor:
-    return normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=-1)
+    return normalize(
+        torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64),
+        dim=-1,
+    )
 
 
 def algorithm(name: str, **options: float):
@@ -46,12 +56,16 @@ def test_the_class_loss_has_a_margin_and_clips_class_weights():
 def test_the_inter_modal_contrast_is_over_all_public_pairs():
     z, others, rows = torch.eye(3)[:1], torch.eye(3), torch.tensor([0])
     assert inter_modal(z, others, rows, 0.5).item() == pytest.approx(-2 + math.log(math.exp(2) + 2))
-    assert inter_modal(z, others, torch.tensor([1]), 0.5).item() == pytest.approx(math.log(math.exp(2) + 2))
+    assert inter_modal(z, others, torch.tensor([1]), 0.5).item() == pytest.approx(
+        math.log(math.exp(2) + 2)
+    )
 
 
 def test_the_intra_modal_contrast_is_between_the_server_and_the_client_before():
     z = torch.eye(2)[:1]
-    assert intra_modal(z, z, torch.eye(2)[1:], 0.5).item() == pytest.approx(math.log(1 + math.exp(-2)))
+    assert intra_modal(z, z, torch.eye(2)[1:], 0.5).item() == pytest.approx(
+        math.log(1 + math.exp(-2))
+    )
     assert intra_modal(z, z, z, 0.5).item() == pytest.approx(math.log(2))
 
 
@@ -77,7 +91,7 @@ def test_weights_are_the_same_if_public_pairs_are_compared_some_at_a_time(monkey
     torch.testing.assert_close(global_local_weights(uploads, others), whole)
 
 
-# --- the Muscle loss ----------------------------------------------------------------------------------------------------------
+# --- the Muscle loss
 
 
 @pytest.mark.parametrize("m", [1, 2, 3])
@@ -86,12 +100,20 @@ def test_pairwise_is_the_sum_of_info_nce(m):
     alone = sum(cross_entropy(anchor @ other.T / 0.2, torch.arange(B)) for other in others)
     torch.testing.assert_close(algorithm("pairwise").muscle(anchor, others, 0.2, 0.15), alone)
     if m > 1:
-        assert not torch.isclose(algorithm("creamfl_muscle").muscle(anchor, others, 0.2, 0.15), alone)
+        assert not torch.isclose(
+            algorithm("creamfl_muscle").muscle(anchor, others, 0.2, 0.15), alone
+        )
 
 
 def test_a_client_aligns_each_modality_with_both_of_the_server():
     received = {"images": units(B, D, seed=1), "texts": units(B, D, seed=2)}
-    rows, own = torch.tensor([4, 1, 3]), {"texts": units(3, D, seed=3), "images": units(3, D, seed=4)}
+    rows, own = (
+        torch.tensor([4, 1, 3]),
+        {
+            "texts": units(3, D, seed=3),
+            "images": units(3, D, seed=4),
+        },
+    )
     muscle = algorithm("creamfl_muscle")
     alone = [muscle.regularise({name: z}, received, {}, rows) for name, z in own.items()]
     torch.testing.assert_close(muscle.regularise(own, received, {}, rows), sum(alone))
@@ -102,8 +124,16 @@ def test_a_client_aligns_each_modality_with_both_of_the_server():
 def test_creamfls_client_sums_inter_and_averages_intra_over_modalities():
     received = {"images": units(B, D, seed=1), "texts": units(B, D, seed=2)}
     before = {"images": units(B, D, seed=5), "texts": units(B, D, seed=6)}
-    rows, own = torch.tensor([4, 1, 3]), {"images": units(3, D, seed=4), "texts": units(3, D, seed=3)}
-    inter = inter_modal(own["images"], received["texts"], rows, 0.5) + inter_modal(own["texts"], received["images"], rows, 0.5)
+    rows, own = (
+        torch.tensor([4, 1, 3]),
+        {
+            "images": units(3, D, seed=4),
+            "texts": units(3, D, seed=3),
+        },
+    )
+    inter = inter_modal(own["images"], received["texts"], rows, 0.5) + inter_modal(
+        own["texts"], received["images"], rows, 0.5
+    )
     intra = [intra_modal(own[name], received[name][rows], before[name][rows], 0.5) for name in own]
     found = algorithm("creamfl").regularise(own, received, before, rows)
     torch.testing.assert_close(found, 0.5 * (inter + sum(intra) / 2))
@@ -111,7 +141,9 @@ def test_creamfls_client_sums_inter_and_averages_intra_over_modalities():
 
 @pytest.fixture
 def second_pass():
-    """A server whose embeddings of eight pairs are known, what three clients sent, and a batch of its second pass."""
+    """A server whose embeddings of eight pairs are known, what three clients sent, and a batch of
+    its second pass.
+    """
     server = SimpleNamespace(models=dict.fromkeys(("images", "texts")), address=(0,))
     server.represent = lambda: {"images": units(8, D, seed=1), "texts": units(8, D, seed=2)}
     uploads = [
@@ -138,7 +170,9 @@ def test_creamfls_server_distils_what_clients_sent(second_pass):
 
 
 @pytest.mark.parametrize("mse", [0, 0.3])
-def test_the_muscle_server_aligns_each_modality_with_what_clients_sent_and_can_keep_the_distillation(second_pass, mse):
+def test_the_muscle_server_aligns_each_modality_with_what_clients_sent_and_can_keep_the_distillation(
+    second_pass, mse
+):
     server, uploads, rows, z = second_pass
     loss = algorithm("creamfl_muscle", others=4, mse=mse).server_loss(server, uploads, 0)
     sent = [matrix[rows] for upload in uploads for matrix in upload.values()]

@@ -42,7 +42,9 @@ def same(one, other) -> bool:
 
 @pytest.fixture(scope="module")
 def after_one(mini_world):
-    """Gives the federation after a first round with settings, the same for all tests: only look at it."""
+    """Gives the federation after a first round with settings, the same for all tests: only look at
+    it.
+    """
     return cache(lambda algorithm, seed=0: rounds(mini_world, 1, algorithm=algorithm, seed=seed))
 
 
@@ -59,21 +61,38 @@ def test_an_interrupted_run_is_the_uninterrupted_one_to_the_bit(mini_world, cut_
 
 @pytest.mark.slow
 def test_so_it_is_with_checkpoints_whose_frozen_parts_are_shared(mini_world, cut_off_and_resumed):
-    cut_off_and_resumed(tiny.settings(mini_world, algorithm="creamfl", networks=CHECKPOINTS, image_size=32), 2)
+    cut_off_and_resumed(
+        tiny.settings(mini_world, algorithm="creamfl", networks=CHECKPOINTS, image_size=32), 2
+    )
 
 
-def test_a_run_that_a_refused_message_ended_goes_on_to_the_bit(mini_world, store, counted, tmp_path, monkeypatch):
-    """It ends it in the round after a resumption, too. What a resumed client computes again is not counted twice."""
-    settings, receive = tiny.settings(mini_world, rounds=2, label_order=1, augmented_public=1), Server.receive
+def test_a_run_that_a_refused_message_ended_goes_on_to_the_bit(
+    mini_world, store, counted, tmp_path, monkeypatch
+):
+    """It ends it in the round after a resumption, too.
+
+    What a resumed client computes again is not counted twice.
+    """
+    settings, receive = (
+        tiny.settings(mini_world, rounds=2, label_order=1, augmented_public=1),
+        Server.receive,
+    )
 
     def spoilt(self, client, round, embeddings):
-        receive(self, client, round, {name: 2 * z for name, z in embeddings.items()} if round == 1 else embeddings)
+        receive(
+            self,
+            client,
+            round,
+            {name: 2 * z for name, z in embeddings.items()} if round == 1 else embeddings,
+        )
 
     with monkeypatch.context() as patch:
         patch.setattr(Server, "receive", spoilt)
         for _ in range(2):
             finished = []
-            with pytest.raises(RefusedMessage, match=r"^client \d sent a representation that has norm 2, not 1"):
+            with pytest.raises(
+                RefusedMessage, match=r"^client \d sent a representation that has norm 2, not 1"
+            ):
                 run(settings, progress=finished.append, store=store)
             assert [tick.round for tick in finished] == [1]
     finished = []
@@ -81,8 +100,15 @@ def test_a_run_that_a_refused_message_ended_goes_on_to_the_bit(mini_world, store
     assert finished[0].resumed and [tick.round for tick in finished] == [1, 2]
     whole = run(settings, progress=str, store=Store(tmp_path / "whole"))
     for name in ("metrics", "costs", "losses", "measures"):
-        pd.testing.assert_frame_equal(getattr(resumed, name), getattr(whole, name), check_exact=True)
-    assert len(whole.costs) == 2 * 5 and set(whole.costs.kind) == {"server", "images", "texts", "pairs"}
+        pd.testing.assert_frame_equal(
+            getattr(resumed, name), getattr(whole, name), check_exact=True
+        )
+    assert len(whole.costs) == 2 * 5 and set(whole.costs.kind) == {
+        "server",
+        "images",
+        "texts",
+        "pairs",
+    }
 
 
 def test_one_seed_gives_one_schedule_to_all_arms_and_another_seed_another(after_one):
@@ -97,35 +123,52 @@ def test_who_rests_is_not_trained_and_who_takes_part_is(after_one, start):
     federation = after_one("creamfl_muscle").federation
     drawn = {number for _, number in federation.server.downlink}
     assert len(drawn) == 4
-    assert drawn == {k for k, client in federation.clients.items() if not same(client, start.clients[k])}
+    assert drawn == {
+        k for k, client in federation.clients.items() if not same(client, start.clients[k])
+    }
 
 
 def test_controls_leave_out_what_they_say(after_one, start):
-    by = {name: after_one(name).federation for name in ("local", "own", "frozen", "creamfl_muscle", "shuffled", "momentum")}
+    by = {
+        name: after_one(name).federation
+        for name in ("local", "own", "frozen", "creamfl_muscle", "shuffled", "momentum")
+    }
     for name in ("local", "own", "momentum"):
         assert not by[name].server.downlink and not by[name].server.uplink
     for name in ("local", "own", "frozen", "momentum"):
         assert all(same(client, start.clients[k]) for k, client in by[name].clients.items())
     for k in range(6):
-        assert same(by["shuffled"].clients[k], by["creamfl_muscle"].clients[k]), "clients are shuffled at the server"
+        assert same(by["shuffled"].clients[k], by["creamfl_muscle"].clients[k]), (
+            "clients are shuffled at the server"
+        )
     servers = [by[name].server for name in by]
     assert not any(same(a, b) for i, a in enumerate(servers) for b in servers[:i])
 
 
 def test_momentum_alone_is_creamfl_whose_clients_count_for_nothing(mini_world, after_one):
-    nothing = rounds(mini_world, 1, algorithm="creamfl", options={"creamfl.weight": 0.0}).federation.server
+    nothing = rounds(
+        mini_world, 1, algorithm="creamfl", options={"creamfl.weight": 0.0}
+    ).federation.server
     assert same(after_one("momentum").federation.server, nothing)
 
 
-def test_shuffled_embeddings_are_rows_of_what_was_sent_in_one_order_for_both_modalities(mini_world, monkeypatch):
+def test_shuffled_embeddings_are_rows_of_what_was_sent_in_one_order_for_both_modalities(
+    mini_world, monkeypatch
+):
     run, sent = rounds(mini_world, 0, algorithm="shuffled"), []
     receive = Server.receive
-    monkeypatch.setattr(Server, "receive", lambda self, client, round, z: (sent.append(z), receive(self, client, round, z)))
+    monkeypatch.setattr(
+        Server,
+        "receive",
+        lambda self, client, round, z: (sent.append(z), receive(self, client, round, z)),
+    )
     seen = run.algorithm.gather(run.federation.server, run.federation.clients, 0)
     orders = []
     for plain, shuffled in zip(sent, seen, strict=True):
         own = [torch.cdist(shuffled[modality], z).argmin(1) for modality, z in plain.items()]
-        assert all(torch.equal(order, own[0]) for order in own) and torch.equal(own[0].sort().values, torch.arange(24))
+        assert all(torch.equal(order, own[0]) for order in own) and torch.equal(
+            own[0].sort().values, torch.arange(24)
+        )
         assert all(torch.equal(shuffled[modality], z[own[0]]) for modality, z in plain.items())
         orders.append(own[0].tolist())
     assert len(set(map(tuple, orders))) == len(orders), "another one for each client"
@@ -135,19 +178,30 @@ def test_the_servers_own_embeddings_are_those_of_this_round(mini_world):
     run = rounds(mini_world, 0, algorithm="own")
     (own,) = run.algorithm.gather(run.federation.server, run.federation.clients, 0)
     assert own.keys() == {"images", "texts"}
-    assert all(torch.equal(z, run.federation.server.represent()[modality]) for modality, z in own.items())
+    assert all(
+        torch.equal(z, run.federation.server.represent()[modality]) for modality, z in own.items()
+    )
 
 
 def test_a_server_in_training_mode_embeds_public_pairs_so_and_test_pairs_not(mini_world, start):
     publishes = tiny.federation(mini_world, server_training_mode=1).server
     images = {modality: publishes.represent()[modality] for modality in ("images", "texts")}
-    assert not torch.allclose(images["images"], start.server.embed("images", start.server.public["images"])), "batch statistics"
+    assert not torch.allclose(
+        images["images"], start.server.embed("images", start.server.public["images"])
+    ), "batch statistics"
     again = tiny.federation(mini_world, server_training_mode=1).server
-    assert torch.equal(again.embed("images", start.server.public["images"]), start.server.embed("images", start.server.public["images"]))
+    assert torch.equal(
+        again.embed("images", start.server.public["images"]),
+        start.server.embed("images", start.server.public["images"]),
+    )
 
 
 def test_an_embedding_that_is_not_finite_names_its_party(start, monkeypatch):
-    monkeypatch.setattr(start.server.models["images"], "represent", lambda inputs: torch.full((len(inputs), 8), torch.nan))
+    monkeypatch.setattr(
+        start.server.models["images"],
+        "represent",
+        lambda inputs: torch.full((len(inputs), 8), torch.nan),
+    )
     with pytest.raises(Diverged, match="^the server: its embeddings of images are not finite"):
         start.server.embed("images", start.server.public["images"])
 
@@ -164,14 +218,26 @@ def test_public_pairs_are_embedded_once_a_round_and_party(mini_world, monkeypatc
     run = rounds(mini_world, 1, algorithm="creamfl", evaluate_every=9)
     embedded = [model for model, n, graded in passes if n == 24 and not graded]
     server = [id(model) for model in run.federation.server.models.values()]
-    drawn = [client for number, client in run.federation.clients.items() if (0, number) in run.federation.server.downlink]
+    drawn = [
+        client
+        for number, client in run.federation.clients.items()
+        if (0, number) in run.federation.server.downlink
+    ]
     assert all(embedded.count(model) == 1 for model in server)
-    assert all(embedded.count(id(model)) == 2 for client in drawn for model in client.models.values()), "before its first round, and after"
+    assert all(
+        embedded.count(id(model)) == 2 for client in drawn for model in client.models.values()
+    ), "before its first round, and after"
     passes.clear()
     run.round(1)
-    again = [k for k in run.federation.clients if {(0, k), (1, k)} <= set(run.federation.server.downlink)]
+    again = [
+        k for k in run.federation.clients if {(0, k), (1, k)} <= set(run.federation.server.downlink)
+    ]
     embedded = [model for model, n, graded in passes if n == 24 and not graded]
-    assert again and all(embedded.count(id(model)) == 1 for k in again for model in run.federation.clients[k].models.values())
+    assert again and all(
+        embedded.count(id(model)) == 1
+        for k in again
+        for model in run.federation.clients[k].models.values()
+    )
 
 
 def test_clients_of_a_checkpoint_share_what_is_frozen(mini_world):
@@ -179,26 +245,44 @@ def test_clients_of_a_checkpoint_share_what_is_frozen(mini_world):
     readers = [federation.clients[k].models["images"] for k in (0, 1, 4, 5)]
     frozen = [{id(p) for p in model.parameters() if not p.requires_grad} for model in readers]
     trained = [{id(p) for p in model.parameters() if p.requires_grad} for model in readers]
-    backbones = [{id(p) for p in model.backbone.parameters() if not p.requires_grad} for model in readers]
-    assert len(backbones[0]) > 20 and all(own == backbones[0] for own in backbones) and all(own > backbones[0] for own in frozen)
+    backbones = [
+        {id(p) for p in model.backbone.parameters() if not p.requires_grad} for model in readers
+    ]
+    assert (
+        len(backbones[0]) > 20
+        and all(own == backbones[0] for own in backbones)
+        and all(own > backbones[0] for own in frozen)
+    )
     assert not trained[0] & trained[1]
 
 
 def test_labels_of_sorted_texts_are_those_of_others(mini_world, start):
     """The authors' code sorts a batch's texts by length, and not its labels."""
-    kinds = [federation.clients[2].kind for federation in (start, tiny.federation(mini_world, label_order=1))]
+    kinds = [
+        federation.clients[2].kind
+        for federation in (start, tiny.federation(mini_world, label_order=1))
+    ]
     rows = torch.arange(40)
     lengths = (kinds[0].samples.inputs[rows] != 0).sum(1)
     assert torch.equal(kinds[0].read_order(rows), rows)
-    assert torch.equal((kinds[1].samples.inputs[kinds[1].read_order(rows)] != 0).sum(1), lengths.sort(descending=True).values)
+    assert torch.equal(
+        (kinds[1].samples.inputs[kinds[1].read_order(rows)] != 0).sum(1),
+        lengths.sort(descending=True).values,
+    )
 
 
 def test_augmented_pairs_differ_between_parties_and_not_between_rounds(mini_world, start):
     plain, one = start, tiny.federation(mini_world, augmented_public=1)
     images = [one.clients[k].public["images"] for k in (0, 1)]
-    assert not torch.equal(images[0], images[1]) and not torch.equal(images[0], plain.clients[0].public["images"])
-    assert torch.equal(one.server.public["texts"], plain.server.public["texts"]), "the server reads captions as they are"
-    dropped = (plain.clients[2].public["texts"] != 0).sum() - (one.clients[2].public["texts"] != 0).sum()
+    assert not torch.equal(images[0], images[1]) and not torch.equal(
+        images[0], plain.clients[0].public["images"]
+    )
+    assert torch.equal(one.server.public["texts"], plain.server.public["texts"]), (
+        "the server reads captions as they are"
+    )
+    dropped = (plain.clients[2].public["texts"] != 0).sum() - (
+        one.clients[2].public["texts"] != 0
+    ).sum()
     assert 0 < dropped < 0.25 * (plain.clients[2].public["texts"] != 0).sum()
 
 
@@ -214,7 +298,9 @@ def test_learning_rates_fall_as_the_code_has_it(mini_world):
     parties = (run.federation.server, run.federation.clients[0], run.federation.clients[4])
 
     def watched(round):
-        rates.append([party._optimiser.param_groups[0]["lr"] / party.recipe.lr for party in parties])
+        rates.append(
+            [party._optimiser.param_groups[0]["lr"] / party.recipe.lr for party in parties]
+        )
         return 0.0 * round if round else fit(round) * 0
 
     run.federation.server.fit = watched

@@ -21,8 +21,13 @@ def test_ten_of_35_are_drawn_uniformly(federation):
     counts = Counter(number for round in range(draws) for number in server.participants(round, 10))
     assert all(len(set(server.participants(round, 10))) == 10 for round in range(20))
     expected, deviation = draws * 10 / 35, (draws * 10 / 35 * 25 / 35) ** 0.5
-    assert set(counts) == set(range(35)) and all(abs(count - expected) < 4 * deviation for count in counts.values())
-    pairs = Counter((0 in drawn, 34 in drawn) for drawn in (server.participants(round, 10) for round in range(draws)))
+    assert set(counts) == set(range(35)) and all(
+        abs(count - expected) < 4 * deviation for count in counts.values()
+    )
+    pairs = Counter(
+        (0 in drawn, 34 in drawn)
+        for drawn in (server.participants(round, 10) for round in range(draws))
+    )
     assert pairs[True, True] / draws == pytest.approx(10 / 35 * 9 / 34, abs=0.025)
 
 
@@ -36,7 +41,9 @@ def test_every_message_is_counted(federation):
     (kept,) = server.collect()
     client.represent()["images"].zero_()
     received["images"].zero_()
-    assert kept["images"].norm() > 0 and server.represent()["images"].norm() > 0, "both sides have copies"
+    assert kept["images"].norm() > 0 and server.represent()["images"].norm() > 0, (
+        "both sides have copies"
+    )
 
 
 class Names(dict):
@@ -81,11 +88,23 @@ REFUSED = {  # what else is no tensor of the right kind, tests/hostile/test_mess
     "a row of zeros": (a_row(0.0), NOT_ONE.format("0") + " .row 3 of the public images in round 3"),
     "twice as long": (changed(lambda z: 2 * z), NOT_ONE.format("2")),
     "slightly too long": (changed(lambda z: 1.02 * z), NOT_ONE.format("1.02")),
-    "fewer rows": (changed(lambda z: z[:-1]), OF_IMAGES + r" of shape \(23, 8\); \(24, 8\) is expected"),
-    "int64": (changed(lambda z: z.to(torch.int64)), OF_IMAGES + " as torch.int64; floating-point numbers are expected"),
+    "fewer rows": (
+        changed(lambda z: z[:-1]),
+        OF_IMAGES + r" of shape \(23, 8\); \(24, 8\) is expected",
+    ),
+    "int64": (
+        changed(lambda z: z.to(torch.int64)),
+        OF_IMAGES + " as torch.int64; floating-point numbers are expected",
+    ),
     "nothing": (changed(lambda z: None), OF_IMAGES + " as a NoneType"),
-    "the other modality": (lambda own: {"texts": own["images"]}, r"embeddings of \['texts'\]; \['images'\] are expected"),
-    "another kind of client": (lambda own: own | {"texts": own["images"]}, r"embeddings of \['images', 'texts'\]; \['images'\]"),
+    "the other modality": (
+        lambda own: {"texts": own["images"]},
+        r"embeddings of \['texts'\]; \['images'\] are expected",
+    ),
+    "another kind of client": (
+        lambda own: own | {"texts": own["images"]},
+        r"embeddings of \['images', 'texts'\]; \['images'\]",
+    ),
     "no modality": (lambda own: {}, r"embeddings of \[\]; \['images'\]"),
     "numbers for names": (lambda own: {0: own["images"]}, r"embeddings of \[0\]"),
     "a long name": (lambda own: own | {"a\nb" * 10_000: 0}, r"embeddings of \['a.{,200}\]; "),
@@ -113,7 +132,10 @@ def asked(mini_world):
 
 
 def asks_two(federation):
-    """Ask both clients with images in round 3; client 1 answers. Return the server, and what client 0 would send."""
+    """Ask both clients with images in round 3; client 1 answers.
+
+    Return the server, and what client 0 would send.
+    """
     server, own = federation.server, {k: dict(federation.clients[k].represent()) for k in (0, 1)}
     server.uplink.clear()
     server.send(0, 2)
@@ -126,7 +148,9 @@ def asks_two(federation):
 def test_a_message_that_can_not_be_used_is_refused_by_name_and_costs_nobody_anything(asked, what):
     server, own, message = asks_two(asked)
     change, words = REFUSED[what]
-    with pytest.raises(NotFinite if words == NO_NUMBERS else RefusedMessage, match=f"^client 0 sent {words}") as refused:
+    with pytest.raises(
+        NotFinite if words == NO_NUMBERS else RefusedMessage, match=f"^client 0 sent {words}"
+    ) as refused:
         server.receive(0, 2, change(message))
     assert len(str(refused.value).splitlines()) == 1 and len(str(refused.value)) < 400
     with pytest.raises(RefusedMessage, match=r"no embeddings from clients \[0\]"):
@@ -142,8 +166,12 @@ def test_a_message_of_another_form_is_copied_in_the_servers_own(asked, what):
     message = TAKEN[what](message)
     server.receive(0, 2, message)
     assert server.uplink[2, 0] == message["images"].nbytes
-    (kept, other) = server.collect()
-    assert kept["images"].dtype == torch.float32 and kept["images"].is_contiguous() and not kept["images"].requires_grad
+    kept, other = server.collect()
+    assert (
+        kept["images"].dtype == torch.float32
+        and kept["images"].is_contiguous()
+        and not kept["images"].requires_grad
+    )
     torch.testing.assert_close(kept["images"], own["images"], atol=1e-2, rtol=0)
     for name in ("creamfl", "creamfl_muscle"):
         targets = algorithms.get(name)({}, 1, 1).targets(server, [kept, other])
@@ -174,7 +202,9 @@ def test_who_was_not_asked_is_refused(asked, client, round, told):
     with pytest.raises(RefusedMessage, match=f"^client {told} that nobody asked it for$"):
         server.receive(client, round, own)
     server.receive(0, 0, own)
-    with pytest.raises(RefusedMessage, match="client 0 sent embeddings in round 1 that nobody asked it for"):
+    with pytest.raises(
+        RefusedMessage, match="client 0 sent embeddings in round 1 that nobody asked it for"
+    ):
         server.receive(0, 0, own)
     server.collect()
     with pytest.raises(RefusedMessage, match="client 0 .* that nobody asked it for"):

@@ -26,7 +26,10 @@ from fedmuscle_lib.runs.address import address_of
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"algorithm": "creamfl_musle"}, "unknown algorithm 'creamfl_musle'; did you mean 'creamfl_muscle'"),
+        (
+            {"algorithm": "creamfl_musle"},
+            "unknown algorithm 'creamfl_musle'; did you mean 'creamfl_muscle'",
+        ),
         ({"clients": {"image": 3}}, "unknown kind of client 'image'; did you mean 'images'"),
         ({"clients": {"images": -1}}, "clients: -1 of the kind images"),
         ({"participants": 36}, "participants: 36 of 35 clients"),
@@ -42,16 +45,28 @@ def test_what_contradicts_itself_is_refused(given, message):
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_has_the_papers_parties(profile):
     s = Settings(profile=profile)
-    assert (s.clients, s.participants, s.alpha) == ({"images": 10, "texts": 10, "pairs": 15}, 10, 0.1)
+    assert (s.clients, s.participants, s.alpha) == (
+        {"images": 10, "texts": 10, "pairs": 15},
+        10,
+        0.1,
+    )
     assert (s.label_order, s.server_training_mode, s.augmented_public) == (0, 0, 0)
 
 
 def test_every_setting_says_where_it_is_from():
     for name, field in Settings.model_fields.items():
         said = field.description or ""
-        assert any(word in said for word in ("Code: ", "The paper: ", "Section 6.2", "Appendix M", "The project's own", "cpu")) or (
-            Settings.about(name).get("aside") or name == "options"
-        ), name
+        assert any(
+            word in said
+            for word in (
+                "Code: ",
+                "The paper: ",
+                "Section 6.2",
+                "Appendix M",
+                "The project's own",
+                "cpu",
+            )
+        ) or (Settings.about(name).get("aside") or name == "options"), name
 
 
 def test_an_address_holds_what_changes_a_number(mini_world):
@@ -60,12 +75,22 @@ def test_an_address_holds_what_changes_a_number(mini_world):
 
     names = algorithms.names()
     assert len({at(algorithm=name) for name in names}) == len(names)
-    for change in ({"alpha": 1}, {"dim": 9}, {"seed": 1}, {"clients": {"pairs": 3}}, {"options": {"creamfl_muscle.others": 2}}):
+    for change in (
+        {"alpha": 1},
+        {"dim": 9},
+        {"seed": 1},
+        {"clients": {"pairs": 3}},
+        {"options": {"creamfl_muscle.others": 2}},
+    ):
         assert at(**change) != at()
-    assert at(options={"creamfl.tau": 1}) == at() == at(**tiny.settings(mini_world).model_dump() | {"profile": "paper"})
+    assert (
+        at(options={"creamfl.tau": 1})
+        == at()
+        == at(**tiny.settings(mini_world).model_dump() | {"profile": "paper"})
+    )
 
 
-# --- partitions and captioned folders -----------------------------------------------------------------------------------------
+# --- partitions and captioned folders
 
 
 def test_a_balanced_partition_is_a_cover_in_which_nobody_takes_more_classes_than_its_share():
@@ -73,11 +98,18 @@ def test_a_balanced_partition_is_a_cover_in_which_nobody_takes_more_classes_than
     own = balanced_partition(labels, 10, 0.1, 10, "one")
     assert np.array_equal(np.sort(np.concatenate(own)), np.arange(3000))
     sizes = [len(rows) for rows in own]
-    assert min(sizes) >= 10 and max(sizes) < 300 + 60, "a client that has a tenth gets no further class"
-    assert all(np.array_equal(a, b) for a, b in zip(own, balanced_partition(labels, 10, 0.1, 10, "one"), strict=True))
+    assert min(sizes) >= 10 and max(sizes) < 300 + 60, (
+        "a client that has a tenth gets no further class"
+    )
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(own, balanced_partition(labels, 10, 0.1, 10, "one"), strict=True)
+    )
     largest = [max(np.bincount(labels[rows], minlength=50)[c] for rows in own) for c in range(50)]
     assert np.mean(largest) / 60 > 0.5, "most of a class is with one client"
-    with pytest.raises(ValueError, match="3000 samples can't be divided between 10 clients with 301 each"):
+    with pytest.raises(
+        ValueError, match="3000 samples can't be divided between 10 clients with 301 each"
+    ):
         balanced_partition(labels, 10, 0.1, 301, "one")
 
 
@@ -86,17 +118,36 @@ def test_shards_are_neighbours_and_a_cover():
     assert [len(rows) for rows in own] == [9660] * 14 + [9760], "as in the authors' file"
     assert np.array_equal(np.sort(np.concatenate(own)), np.arange(145_000))
     assert all((np.diff(rows) > 1).sum() <= 9 for rows in own[:-1])
-    with pytest.raises(ValueError, match="149 samples can't be divided between 15 clients with 10 shards each"):
+    with pytest.raises(
+        ValueError, match="149 samples can't be divided between 15 clients with 10 shards each"
+    ):
         shards(149, 15, 10, 0)
 
 
 def test_a_kind_without_clients_needs_no_data(mini_world):
     alone = {"images": 0, "texts": 0, "pairs": 2}
-    s = tiny.settings(mini_world, clients=alone, participants=1, images_folder="IC/nothing", texts_folder="TC/nothing")
+    s = tiny.settings(
+        mini_world,
+        clients=alone,
+        participants=1,
+        images_folder="IC/nothing",
+        texts_folder="TC/nothing",
+    )
     assert kinds.folders(s) == sorted({s.public_folder, s.test_folder, s.pairs_folder})
-    assert [client.kind.name for client in tiny.federation(mini_world, **s.model_dump()).clients.values()] == ["pairs", "pairs"]
-    without = tiny.settings(mini_world, clients={"images": 1, "texts": 1, "pairs": 0}, participants=1, pairs_folder="TC/nothing")
-    assert without.pairs_folder not in kinds.folders(without) and len(tiny.federation(mini_world, **without.model_dump()).clients) == 2
+    assert [
+        client.kind.name
+        for client in tiny.federation(mini_world, **s.model_dump()).clients.values()
+    ] == ["pairs", "pairs"]
+    without = tiny.settings(
+        mini_world,
+        clients={"images": 1, "texts": 1, "pairs": 0},
+        participants=1,
+        pairs_folder="TC/nothing",
+    )
+    assert (
+        without.pairs_folder not in kinds.folders(without)
+        and len(tiny.federation(mini_world, **without.model_dump()).clients) == 2
+    )
 
 
 def test_a_network_that_nobody_has_is_refused(mini_world):
@@ -119,11 +170,18 @@ def test_parts_of_a_folder_are_disjoint_and_karpathys_where_it_has_them(folder):
     names = {name: {path.name for path in part.paths} for name, part in found.items()}
     assert not names["test"] & names["public"] and len(names["test"] | names["public"]) == 6
     assert all(own == parts(folder, {"test": 2, "public": 4})[name] for name, own in found.items())
-    split = {"images": [{"filename": f"{i}.png", "split": "test" if i in (0, 5) else "restval"} for i in range(6)]}
+    split = {
+        "images": [
+            {"filename": f"{i}.png", "split": "test" if i in (0, 5) else "restval"}
+            for i in range(6)
+        ]
+    }
     (folder / "dataset.json").write_text(json.dumps(split))
     found = parts(folder, {"public": 4, "test": 2})
     assert {path.name for path in found["test"].paths} == {"0.png", "5.png"}
-    assert sorted(map(len, found["test"].captions)) == [1, 2] and found["public"].image_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert sorted(map(len, found["test"].captions)) == [1, 2] and found[
+        "public"
+    ].image_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert [len(own) for own in found["public"].firsts().captions] == [1] * 4
     with pytest.raises(DataError, match="3 images were asked for test, 2 of 6 are left"):
         parts(folder, {"test": 3})
@@ -131,14 +189,20 @@ def test_parts_of_a_folder_are_disjoint_and_karpathys_where_it_has_them(folder):
 
 def test_karpathys_names_are_those_of_images_that_were_scaled_down(folder):
     """`data_prep` writes these as .png files; Flickr30k's file says .jpg."""
-    split = {"images": [{"filename": f"{i}.jpg", "split": "test" if i < 2 else "train"} for i in range(6)]}
+    split = {
+        "images": [
+            {"filename": f"{i}.jpg", "split": "test" if i < 2 else "train"} for i in range(6)
+        ]
+    }
     (folder / KARPATHY).write_text(json.dumps(split))
     assert {path.name for path in parts(folder, {"test": 2})["test"].paths} == {"0.png", "1.png"}
 
 
 def _captions(change: object) -> tuple[str, bytes]:
     """Captions of six images with a change."""
-    captions = {f"{i}.png": ["a caption"] for i in range(6)} | (change if isinstance(change, dict) else {})
+    captions = {f"{i}.png": ["a caption"] for i in range(6)} | (
+        change if isinstance(change, dict) else {}
+    )
     return CAPTIONS, pickle.dumps({name: own for name, own in captions.items() if own is not None})
 
 
@@ -159,16 +223,25 @@ def _splits(*records: object) -> tuple[str, bytes]:
         (_captions({"3.png": [b"\xff"]}), r"3.png has b'\\xff' for a caption"),
         (_captions({"3.png": ["a" * 10_001]}), "3.png has a caption of 10,001 characters"),
         (_captions({"3.png": ["half a \ud800"]}), "refused: it holds a text with half a character"),
-        ((CAPTIONS, b"\x80\x04}(X\x01\x00\x00\x00aK\x01X\x01\x00\x00\x00aK\x02u."), "refused: a dict in it has the key 'a' twice"),
+        (
+            (CAPTIONS, b"\x80\x04}(X\x01\x00\x00\x00aK\x01X\x01\x00\x00\x00aK\x02u."),
+            "refused: a dict in it has the key 'a' twice",
+        ),
         ((CAPTIONS, pickle.dumps([1])), "holds a list, not a dict"),
         ((CAPTIONS, b"3.png: a caption"), "it uses the instruction|not a readable pickle"),
         (_splits({"filename": 1}), "not Karpathy's file"),
         (_splits({"filename": 1, "split": "test"}), "not Karpathy's file"),
         (_splits("3.png"), "not Karpathy's file"),
-        (_splits({"filename": "3.png", "split": "tset"}), "3 is of the split 'tset'; one of train, restval, val, test is expected"),
+        (
+            _splits({"filename": "3.png", "split": "tset"}),
+            "3 is of the split 'tset'; one of train, restval, val, test is expected",
+        ),
         (_splits({"filename": "3.png", "split": None}), "3 is of the split None"),
         (_splits({"filename": "3.png", "split": "test"}), "3 is of the splits train and test"),
-        ((KARPATHY, b'{"images": [{"filename": "0.png", "split": "test"}]}'), "lists no 1.png, which is among the images"),
+        (
+            (KARPATHY, b'{"images": [{"filename": "0.png", "split": "test"}]}'),
+            "lists no 1.png, which is among the images",
+        ),
         ((KARPATHY, b'{"images": 7}'), "not Karpathy's file"),
         ((KARPATHY, b'{"splits": []}'), "not Karpathy's file"),
         ((KARPATHY, b"[]"), "holds a list, not an object"),
@@ -181,12 +254,15 @@ def test_a_damaged_captioned_folder_is_named(folder, file, message):
     name, content = file
     (folder / name).write_bytes(content)
     with pytest.raises(DataError, match=f"{name}: .*{message}") as refused:
-        parts(folder, {"test": 1, "public": 5} if name == KARPATHY else {"public": 6}).popitem()[1].encoded(Pixels(8))
+        parts(folder, {"test": 1, "public": 5} if name == KARPATHY else {"public": 6}).popitem()[
+            1
+        ].encoded(Pixels(8))
     assert len(str(refused.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("sizes", "message"), [({"test": 1}, "1 images were asked for test, 0 of 6 are left"), ({"public": 7}, "7 images")]
+    ("sizes", "message"),
+    [({"test": 1}, "1 images were asked for test, 0 of 6 are left"), ({"public": 7}, "7 images")],
 )
 def test_an_empty_split_is_named(folder, sizes, message):
     (folder / KARPATHY).write_text(_splits()[1].decode().replace("test", "val"))
@@ -202,7 +278,7 @@ def test_a_caption_of_a_file_elsewhere_is_never_looked_for(folder):
     assert len(parts(folder, {"public": 6})["public"].captions) == 6
 
 
-# --- networks -----------------------------------------------------------------------------------------------------------------
+# --- networks
 
 
 @pytest.mark.parametrize("name", ["gru-tiny", "gru-tiny+pie"])
@@ -210,16 +286,32 @@ def test_a_text_is_read_without_what_stands_behind_its_end(mini_world, name):
     s = tiny.settings(mini_world)
     torch.manual_seed(0)
     model = network(s, name, encoding_of(s, "texts", name)).eval()
-    short, long = model.represent(torch.tensor([[2, 5, 6]])), model.represent(torch.tensor([[2, 5, 6, 0, 0]]))
+    short, long = (
+        model.represent(torch.tensor([[2, 5, 6]])),
+        model.represent(torch.tensor([[2, 5, 6, 0, 0]])),
+    )
     assert long.norm().item() == pytest.approx(1) and bool(model.pie) == name.endswith("+pie")
     torch.testing.assert_close(short, long)
 
 
 @pytest.mark.slow
 def test_the_papers_networks_run_on_few_pairs(mini_world):
-    """Random weights: it shows that Appendix M's parties fit together, and nothing of their worth."""
-    places = {name: getattr(tiny.settings(mini_world), name) for name in ("public_folder", "test_folder", "pairs_folder")}
-    sizes = {"public_size": 4, "test_size": 4, "folds": 2, "pairs_size": 4, "rounds": 1, "local_epochs": 1, "participants": 3}
+    """Random weights: it shows that Appendix M's parties fit together, and nothing of their
+    worth.
+    """
+    places = {
+        name: getattr(tiny.settings(mini_world), name)
+        for name in ("public_folder", "test_folder", "pairs_folder")
+    }
+    sizes = {
+        "public_size": 4,
+        "test_size": 4,
+        "folds": 2,
+        "pairs_size": 4,
+        "rounds": 1,
+        "local_epochs": 1,
+        "participants": 3,
+    }
     clients = {"images": 1, "texts": 1, "pairs": 1}
     s = Settings(
         profile="paper", data_dir=mini_world, models_path=mini_world / "models", tokenizer="bert-base", device="cpu", clients=clients,

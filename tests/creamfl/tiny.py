@@ -1,4 +1,6 @@
-"""A federation of seconds: six clients of three kinds, whose networks from scratch are tiny, on a few scenes of the embedded world."""
+"""A federation of seconds: six clients of three kinds, whose networks from scratch are tiny, on a
+few scenes of the embedded world.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A prepared set is read as it was written, and what is wrong with one is said in a line that names the file."""
+"""A prepared set is read as it was written, and what is wrong with one is said in a line that names
+the file.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SIZES = {"train": 6, "test": 4}
 
 
 def _pixels(split: str, height: int = 8, width: int = 8) -> np.ndarray:
-    return np.random.RandomState(SIZES[split]).randint(0, 256, (SIZES[split], height, width, 3), dtype=np.uint8)
+    return np.random.RandomState(SIZES[split]).randint(
+        0, 256, (SIZES[split], height, width, 3), dtype=np.uint8
+    )
 
 
 @pytest.fixture
@@ -37,7 +41,9 @@ def arrays(tmp_path) -> Path:
 
 @pytest.fixture
 def lists(tmp_path) -> Path:
-    """The folder of a set of lists; the pictures are those of ``arrays``, and its link leads to them."""
+    """The folder of a set of lists; the pictures are those of ``arrays``, and its link leads to
+    them.
+    """
     folder, root = tmp_path / labelled("set"), tmp_path / "elsewhere"
     write_classes(folder, ["ant", "bee", "cow"])
     for split, n in SIZES.items():
@@ -113,7 +119,12 @@ def test_tests_that_are_training_pictures_are_remarked_on(kind, suffix, request,
 
 
 def test_half_of_the_tests_may_be_training_pictures(arrays, caplog):
-    write_arrays(arrays, "test", np.concatenate([_pixels("train")[:2], _pixels("test")[:2]]), np.zeros(4, int))
+    write_arrays(
+        arrays,
+        "test",
+        np.concatenate([_pixels("train")[:2], _pixels("test")[:2]]),
+        np.zeros(4, int),
+    )
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         assert _read(arrays).test.share_in(_read(arrays).train) == 0.5
     assert "most images" not in caplog.text
@@ -132,7 +143,9 @@ def _savez(path: Path, **content: object) -> None:
 def _promise(path: Path, shape: object) -> None:
     """An array whose header says that it has another shape."""
     content = io.BytesIO()
-    np.lib.format.write_array_header_1_0(content, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        content, {"descr": "|u1", "fortran_order": False, "shape": shape}
+    )
     _raw(path, content.getvalue() + bytes(1152))
 
 
@@ -151,40 +164,140 @@ IMAGES, LABELS = _pixels("train"), np.zeros(6, int)
         (lambda folder: (folder / "train.npz").unlink(), "train.npz", "no such file"),
         (lambda folder: (folder / "classes.json").unlink(), "classes.json", "no such file"),
         (lambda folder: (folder / "classes.json").write_text("[1"), "classes.json", "not JSON"),
-        (lambda folder: (folder / "classes.json").write_text('["ant", 2]'), "classes.json", "names of two classes"),
-        (lambda folder: (folder / "classes.json").write_text('{"ant": 0}'), "classes.json", "names of two classes"),
-        (lambda folder: write_classes(folder, ["ant", "bee", "ant"]), "classes.json", "2 classes are called 'ant'"),
+        (
+            lambda folder: (folder / "classes.json").write_text('["ant", 2]'),
+            "classes.json",
+            "names of two classes",
+        ),
+        (
+            lambda folder: (folder / "classes.json").write_text('{"ant": 0}'),
+            "classes.json",
+            "names of two classes",
+        ),
+        (
+            lambda folder: write_classes(folder, ["ant", "bee", "ant"]),
+            "classes.json",
+            "2 classes are called 'ant'",
+        ),
         (
             lambda folder: write_classes(folder, ["ant", "bee", "cow", "dog"]),
             "train.npz",
             "no image has the label 3, 'dog' of classes.json",
         ),
-        (lambda folder: write_arrays(folder, "train", IMAGES, LABELS + 2 * (np.arange(6) % 2)), "train.npz", "has the label 1, 'bee'"),
-        (lambda folder: (folder / "train.txt").write_text("a/0.png 0\na/1.png 1\n"), "train.txt", "has the label 2, 'cow'"),
-        (lambda folder: (folder / "test.npz").write_bytes((folder / "test.npz").read_bytes()[:300]), "test.npz", "lacks readable arrays"),
-        (lambda folder: (folder / "test.npz").write_bytes(b""), "test.npz", "lacks readable arrays"),
+        (
+            lambda folder: write_arrays(folder, "train", IMAGES, LABELS + 2 * (np.arange(6) % 2)),
+            "train.npz",
+            "has the label 1, 'bee'",
+        ),
+        (
+            lambda folder: (folder / "train.txt").write_text("a/0.png 0\na/1.png 1\n"),
+            "train.txt",
+            "has the label 2, 'cow'",
+        ),
+        (
+            lambda folder: (folder / "test.npz").write_bytes(
+                (folder / "test.npz").read_bytes()[:300]
+            ),
+            "test.npz",
+            "lacks readable arrays",
+        ),
+        (
+            lambda folder: (folder / "test.npz").write_bytes(b""),
+            "test.npz",
+            "lacks readable arrays",
+        ),
         (lambda folder: _savez(folder / "test.npz", images=IMAGES), "test.npz", "labels"),
-        (lambda folder: _promise(folder / "test.npz", (1 << 40, 8, 8, 3)), "test.npz", "images.npy: uint8 (1099511627776, 8, 8, 3) in"),
-        (lambda folder: _promise(folder / "test.npz", (-6, 8, 8, 3)), "test.npz", "lacks readable arrays"),
-        (lambda folder: _promise(folder / "test.npz", ("(" * 500,)), "test.npz", "lacks readable arrays"),
+        (
+            lambda folder: _promise(folder / "test.npz", (1 << 40, 8, 8, 3)),
+            "test.npz",
+            "images.npy: uint8 (1099511627776, 8, 8, 3) in",
+        ),
+        (
+            lambda folder: _promise(folder / "test.npz", (-6, 8, 8, 3)),
+            "test.npz",
+            "lacks readable arrays",
+        ),
+        (
+            lambda folder: _promise(folder / "test.npz", ("(" * 500,)),
+            "test.npz",
+            "lacks readable arrays",
+        ),
         (lambda folder: _raw(folder / "test.npz"), "test.npz", "lacks readable arrays"),
-        (lambda folder: (folder / "test.npz").unlink() or os.mkfifo(folder / "test.npz"), "test.npz", "a pipe or a device"),
-        (lambda folder: (folder / "test.npz").unlink() or (folder / "test.npz").mkdir(), "test.npz", "directory"),
-        (lambda folder: (folder / "classes.json").write_text("[" * 100_000), "classes.json", "not JSON"),
+        (
+            lambda folder: (folder / "test.npz").unlink() or os.mkfifo(folder / "test.npz"),
+            "test.npz",
+            "a pipe or a device",
+        ),
+        (
+            lambda folder: (folder / "test.npz").unlink() or (folder / "test.npz").mkdir(),
+            "test.npz",
+            "directory",
+        ),
+        (
+            lambda folder: (folder / "classes.json").write_text("[" * 100_000),
+            "classes.json",
+            "not JSON",
+        ),
         (lambda folder: (folder / "manifest.json").write_text("{"), "manifest.json", "not JSON"),
-        (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json", "holds a list"),
-        (lambda folder: (folder / "manifest.json").write_text('{"whole":false}'), "", "interrupted"),
+        (
+            lambda folder: (folder / "manifest.json").write_text("[]"),
+            "manifest.json",
+            "holds a list",
+        ),
+        (
+            lambda folder: (folder / "manifest.json").write_text('{"whole":false}'),
+            "",
+            "interrupted",
+        ),
         (lambda folder: os.mkfifo(folder / "manifest.json"), "manifest.json", "a pipe or a device"),
-        (lambda folder: _savez(folder / "test.npz", images=np.array([{}] * 6), labels=LABELS), "test.npz", "lacks readable arrays"),
-        (lambda folder: _savez(folder / "test.npz", images=IMAGES / 255, labels=LABELS), "test.npz", "images are float64 (6, 8, 8, 3)"),
-        (lambda folder: _savez(folder / "test.npz", images=IMAGES[..., 0], labels=LABELS), "test.npz", "images are uint8 (6, 8, 8)"),
-        (lambda folder: _savez(folder / "test.npz", images=IMAGES[:0], labels=LABELS[:0]), "test.npz", "images are uint8 (0, 8, 8, 3)"),
-        (lambda folder: _savez(folder / "test.npz", images=IMAGES, labels=LABELS[:5]), "test.npz", "labels are int64 (5,)"),
-        (lambda folder: _savez(folder / "test.npz", images=IMAGES, labels=LABELS / 1), "test.npz", "labels are float64 (6,)"),
-        (lambda folder: _savez(folder / "test.npz", images=IMAGES, labels=LABELS + 3), "test.npz", "labels from 3 to 3"),
-        (lambda folder: _savez(folder / "test.npz", images=IMAGES, labels=LABELS - 1), "test.npz", "labels from -1 to -1"),
+        (
+            lambda folder: _savez(folder / "test.npz", images=np.array([{}] * 6), labels=LABELS),
+            "test.npz",
+            "lacks readable arrays",
+        ),
+        (
+            lambda folder: _savez(folder / "test.npz", images=IMAGES / 255, labels=LABELS),
+            "test.npz",
+            "images are float64 (6, 8, 8, 3)",
+        ),
+        (
+            lambda folder: _savez(folder / "test.npz", images=IMAGES[..., 0], labels=LABELS),
+            "test.npz",
+            "images are uint8 (6, 8, 8)",
+        ),
+        (
+            lambda folder: _savez(folder / "test.npz", images=IMAGES[:0], labels=LABELS[:0]),
+            "test.npz",
+            "images are uint8 (0, 8, 8, 3)",
+        ),
+        (
+            lambda folder: _savez(folder / "test.npz", images=IMAGES, labels=LABELS[:5]),
+            "test.npz",
+            "labels are int64 (5,)",
+        ),
+        (
+            lambda folder: _savez(folder / "test.npz", images=IMAGES, labels=LABELS / 1),
+            "test.npz",
+            "labels are float64 (6,)",
+        ),
+        (
+            lambda folder: _savez(folder / "test.npz", images=IMAGES, labels=LABELS + 3),
+            "test.npz",
+            "labels from 3 to 3",
+        ),
+        (
+            lambda folder: _savez(folder / "test.npz", images=IMAGES, labels=LABELS - 1),
+            "test.npz",
+            "labels from -1 to -1",
+        ),
         *(
-            (lambda folder, line=line: (folder / "test.txt").write_text(f"a/0.png 0\n{line}\na/1.png 1\n"), "test.txt", f"line 2: {why}")
+            (
+                lambda folder, line=line: (folder / "test.txt").write_text(
+                    f"a/0.png 0\n{line}\na/1.png 1\n"
+                ),
+                "test.txt",
+                f"line 2: {why}",
+            )
             for line, why in (
                 ("", "'' is not"),
                 ("a/0.png " + "9" * 5000, "label 999999999999999999...; classes.json has"),
@@ -202,7 +315,11 @@ IMAGES, LABELS = _pixels("train"), np.zeros(6, int)
             )
         ),
         (lambda folder: (folder / "test.txt").write_bytes(b""), "test.txt", "line 1: '' is not"),
-        (lambda folder: (folder / "test.txt").write_bytes(b"\xff.png 1\n"), "test.txt", "not UTF-8"),
+        (
+            lambda folder: (folder / "test.txt").write_bytes(b"\xff.png 1\n"),
+            "test.txt",
+            "not UTF-8",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line_that_names_the_file(arrays, spoil, file, why):
@@ -210,4 +327,9 @@ def test_what_is_wrong_is_one_line_that_names_the_file(arrays, spoil, file, why)
     with pytest.raises(DataError) as caught:
         _read(arrays)
     said = str(caught.value)
-    assert said.startswith(str(arrays / file)) and why in said and said.isprintable() and len(said) < 600
+    assert (
+        said.startswith(str(arrays / file))
+        and why in said
+        and said.isprintable()
+        and len(said) < 600
+    )

@@ -1,4 +1,6 @@
-"""A long tail has the sizes that the authors' logs show, a partition loses nothing, and a client is tested on what it is trained on."""
+"""A long tail has the sizes that the authors' logs show, a partition loses nothing, and a client is
+tested on what it is trained on.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,17 @@ def _balanced(classes: int, each: int) -> np.ndarray:
     return np.random.RandomState(0).permutation(np.repeat(np.arange(classes), each))
 
 
-# --- the long tail -----------------------------------------------------------------------------------------------------------
+# --- the long tail
 
 
 @pytest.mark.parametrize(
     ("n_max", "classes", "imbalance", "total"),
-    [(5000, 10, 0.02, 13_996), (5000, 10, 0.01, 12_406), (500, 100, 0.02, 12_608), (500, 100, 0.01, 10_847)],
+    [
+        (5000, 10, 0.02, 13_996),
+        (5000, 10, 0.01, 12_406),
+        (500, 100, 0.02, 12_608),
+        (500, 100, 0.01, 10_847),
+    ],
 )
 def test_cifars_totals_are_those_of_the_authors_logs(n_max, classes, imbalance, total):
     sizes = class_sizes(n_max, classes, imbalance)
@@ -61,7 +68,7 @@ def test_a_tail_is_drawn_from_its_seed_alone():
     assert not np.array_equal(first, long_tailed(labels, 0.1, seed=1))
 
 
-# --- the partition -----------------------------------------------------------------------------------------------------------
+# --- the partition
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.5, 1, 100])
@@ -77,23 +84,31 @@ def test_every_row_has_one_client(alpha):
 
 
 def test_a_client_may_have_no_row():
-    """Each class goes to one client where alpha is tiny: of fifty clients, 47 or more have nothing."""
+    """Each class goes to one client where alpha is tiny: of fifty clients, 47 or more have
+    nothing.
+    """
     parts = partition(_balanced(3, 100), 50, 1e-6, seed=0)
     assert len(parts) == 50 and sum(len(own) == 0 for own in parts) >= 47
     assert all(len(own) for own in partition(_balanced(3, 100), 2, 100, seed=0))
 
 
 def test_shares_have_dirichlets_mean_and_spread():
-    """A client's share of a class has the mean 1/k and the variance (1/k)(1 - 1/k)/(k alpha + 1)."""
+    """A client's share of a class has the mean 1/k and the variance (1/k)(1 - 1/k)/(k alpha +
+    1).
+    """
     classes, clients, alpha = 400, 4, 0.5
     labels = np.repeat(np.arange(classes), 1000)
     shares = class_counts(labels, partition(labels, clients, alpha, seed=0), classes) / 1000
     assert shares.mean(1) == pytest.approx(np.full(clients, 1 / clients), abs=0.05)
-    assert shares.var() == pytest.approx((1 / clients) * (1 - 1 / clients) / (clients * alpha + 1), rel=0.1)
+    assert shares.var() == pytest.approx(
+        (1 / clients) * (1 - 1 / clients) / (clients * alpha + 1), rel=0.1
+    )
 
 
 def test_rows_of_a_class_are_drawn_one_by_one():
-    """Given p, the sizes are multinomial: with a huge alpha they scatter as coins do, and are not rounded shares."""
+    """Given p, the sizes are multinomial: with a huge alpha they scatter as coins do, and are not
+    rounded shares.
+    """
     labels = np.zeros(10_000, int)
     sizes = np.array([len(partition(labels, 2, 1e9, seed)[0]) for seed in range(200)])
     assert sizes.std() == pytest.approx(50, rel=0.2)  # the root of 10,000 / 4
@@ -106,13 +121,17 @@ def test_a_partition_is_drawn_from_its_seed_alone():
     assert not np.array_equal(rows[0], rows[2])
 
 
-# --- local tests and groups --------------------------------------------------------------------------------------------------
+# --- local tests and groups
 
 
 def test_a_client_is_tested_on_what_it_is_trained_on():
     counts = np.array([[60, 3, 0], [20, 0, 1], [6, 9, 1]])  # of 100
     test_labels = _balanced(3, 30)
-    expected = [[30, 2, 0], [18, 0, 0], [5, 8, 0]]  # floor(0.9 n): 54 pictures of a class that has 30 are all 30
+    expected = [
+        [30, 2, 0],
+        [18, 0, 0],
+        [5, 8, 0],
+    ]  # floor(0.9 n): 54 pictures of a class that has 30 are all 30
     tests = local_tests(counts, test_labels, seed=0)
     for rows, sizes in zip(tests, expected, strict=True):
         assert (np.diff(rows) > 0).all(), "ascending, none twice"
@@ -130,10 +149,13 @@ def test_each_client_draws_its_own_test_from_the_seed():
     one, other = local_tests(counts, test_labels, seed=0)
     assert len(one) == len(other) == 100
     assert not np.array_equal(one, other)
-    assert np.array_equal(np.stack([one, other]), np.stack(local_tests(counts, test_labels, seed=0)))
+    assert np.array_equal(
+        np.stack([one, other]), np.stack(local_tests(counts, test_labels, seed=0))
+    )
 
 
-# Letter, alpha, imbalance, and the sizes of the groups in the authors' logs. Their draws differ from ours by a class at the borders.
+# Letter, alpha, imbalance, and the sizes of the groups in the authors' logs. Their draws differ
+# from ours by a class at the borders.
 LOGS = [
     ("a", 10, 40, 0.5, 0.02, (4, 3, 3)),
     ("b", 10, 40, 0.5, 0.01, (3, 3, 4)),
@@ -146,37 +168,64 @@ LOGS = [
 ]
 
 
-@pytest.mark.parametrize(("letter", "classes", "clients", "alpha", "imbalance", "logged"), LOGS, ids=[row[0] for row in LOGS])
-def test_groups_are_as_large_as_in_the_authors_logs(letter, classes, clients, alpha, imbalance, logged):
+@pytest.mark.parametrize(
+    ("letter", "classes", "clients", "alpha", "imbalance", "logged"),
+    LOGS,
+    ids=[row[0] for row in LOGS],
+)
+def test_groups_are_as_large_as_in_the_authors_logs(
+    letter, classes, clients, alpha, imbalance, logged
+):
     labels = _balanced(classes, 50_000 // classes)
     labels = labels[long_tailed(labels, imbalance, seed=0)]
-    counts, test_labels = class_counts(labels, partition(labels, clients, alpha, seed=0), classes), _balanced(classes, 10_000 // classes)
+    counts, test_labels = (
+        class_counts(labels, partition(labels, clients, alpha, seed=0), classes),
+        _balanced(classes, 10_000 // classes),
+    )
     found = groups(class_counts(test_labels, local_tests(counts, test_labels, seed=0), classes))
-    assert [len(found[name]) for name in ("head", "middle", "tail")] == pytest.approx(logged, abs=0 if classes == 10 else 1)
+    assert [len(found[name]) for name in ("head", "middle", "tail")] == pytest.approx(
+        logged, abs=0 if classes == 10 else 1
+    )
     assert sorted(c for group in found.values() for c in group) == list(range(classes))
 
 
 def test_the_head_ends_with_the_class_that_crosses_three_quarters():
-    counts = np.array([[1, 0, 40, 9, 0], [3, 0, 30, 16, 1]])  # sums 4, 0, 70, 25, 1: 70, 95, 99 and 100 per cent
+    counts = np.array(
+        [[1, 0, 40, 9, 0], [3, 0, 30, 16, 1]]
+    )  # sums 4, 0, 70, 25, 1: 70, 95, 99 and 100 per cent
     assert groups(counts) == {"head": (2, 3), "middle": (), "tail": (0, 4, 1)}
-    assert groups(np.array([[50, 25, 15, 6, 4]])) == {"head": (0, 1), "middle": (2, 3), "tail": (4,)}
+    assert groups(np.array([[50, 25, 15, 6, 4]])) == {
+        "head": (0, 1),
+        "middle": (2, 3),
+        "tail": (4,),
+    }
     assert groups(np.array([[97, 2, 1]])) == {"head": (0,), "middle": (), "tail": (1, 2)}
 
 
 def test_equally_frequent_classes_stand_in_their_order():
-    assert groups(np.ones((3, 20), int)) == {"head": tuple(range(15)), "middle": (15, 16, 17, 18), "tail": (19,)}
+    assert groups(np.ones((3, 20), int)) == {
+        "head": tuple(range(15)),
+        "middle": (15, 16, 17, 18),
+        "tail": (19,),
+    }
 
 
-# --- what makes no sense -----------------------------------------------------------------------------------------------------
+# --- what makes no sense
 
 
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        *((lambda value=value: class_sizes(100, 10, value), f"imbalance {value}") for value in (0, -0.1, 1.01, float("nan"))),
+        *(
+            (lambda value=value: class_sizes(100, 10, value), f"imbalance {value}")
+            for value in (0, -0.1, 1.01, float("nan"))
+        ),
         (lambda: long_tailed(_balanced(3, 4), 2, 0), "imbalance 2"),
         (lambda: class_sizes(100, 1, 0.5), "two classes or more, not 1"),
-        (lambda: local_tests(np.ones((2, 2), int), np.array([0, 0]), 0), "class 1 has training images and no test image"),
+        (
+            lambda: local_tests(np.ones((2, 2), int), np.array([0, 0]), 0),
+            "class 1 has training images and no test image",
+        ),
         (lambda: groups(np.zeros((2, 2), int)), "no client has a test image"),
     ],
 )

@@ -22,7 +22,10 @@ def test_every_row_goes_to_one_client_and_every_client_has_enough(clients, alpha
 
 
 def test_a_class_has_the_same_shares_in_both_sets():
-    train, test = (class_counts(labels, parts, 10) for labels, parts in zip((TRAIN, TEST), divided(), strict=True))
+    train, test = (
+        class_counts(labels, parts, 10)
+        for labels, parts in zip((TRAIN, TEST), divided(), strict=True)
+    )
     assert np.abs(train / 300 - test / 200).max() < 0.12  # each row's client is drawn on its own
 
 
@@ -36,10 +39,16 @@ def test_skew_grows_as_alpha_falls():
 
 
 def test_the_address_alone_decides():
-    first, again, other = (np.concatenate(divided(address=address)[0]) for address in ((0, "IC10"), (0, "IC10"), (1, "IC10")))
+    first, again, other = (
+        np.concatenate(divided(address=address)[0])
+        for address in ((0, "IC10"), (0, "IC10"), (1, "IC10"))
+    )
     assert np.array_equal(first, again) and not np.array_equal(first, other)
 
 
 def test_more_than_there_is_for_everybody_is_an_error():
-    with pytest.raises(ValueError, match="3000 training and 2000 test samples can't be divided between 3 users with 1001 each"):
+    with pytest.raises(
+        ValueError,
+        match="3000 training and 2000 test samples can't be divided between 3 users with 1001 each",
+    ):
         divided(least=1001)

@@ -1,4 +1,6 @@
-"""Reading the ``data_dir`` layout: whole files load, damaged files are refused by name, and no file is ever executed."""
+"""Reading the ``data_dir`` layout: whole files load, damaged files are refused by name, and no file
+is ever executed.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def _assert_refused(path: Path, why: str, data_dir: Path) -> None:
     assert str(path) in str(refusal.value)
 
 
-# --- pickles -----------------------------------------------------------------------------------------------------------------
+# --- pickles
 
 
 def test_pickled_clients_round_trip(tmp_path):
@@ -61,9 +63,14 @@ def _renamed(pickled: bytes, protocol: int) -> bytes:
     """What numpy 1 would have written: its module was ``numpy.core``, not ``numpy._core``."""
     if protocol == 2:  # names end with a line break
         return pickled.replace(b"cnumpy._core.", b"cnumpy.core.")
-    for module in (b"numpy._core.multiarray", b"numpy._core.numeric"):  # names follow their length, and so does the frame
+    for module in (
+        b"numpy._core.multiarray",
+        b"numpy._core.numeric",
+    ):  # names follow their length, and so does the frame
         old = module.replace(b"_core", b"core")
-        pickled = pickled.replace(bytes([0x8C, len(module)]) + module, bytes([0x8C, len(old)]) + old)
+        pickled = pickled.replace(
+            bytes([0x8C, len(module)]) + module, bytes([0x8C, len(old)]) + old
+        )
     return pickled[:2] + pickled[11:]  # the frame, which is optional
 
 
@@ -88,7 +95,9 @@ def test_python_2_strings_are_keys(tmp_path):
     """As in the batches of the original CIFAR files, whose keys are Python 2's byte strings."""
     pickled = pickle.dumps({"data": IMAGES, "labels": LABELS}, protocol=2)
     for key in (b"data", b"labels"):
-        pickled = pickled.replace(b"X" + len(key).to_bytes(4, "little") + key, b"U" + bytes([len(key)]) + key)
+        pickled = pickled.replace(
+            b"X" + len(key).to_bytes(4, "little") + key, b"U" + bytes([len(key)]) + key
+        )
     assert pickle.loads(pickled, encoding="bytes").keys() == {b"data", b"labels"}
     _ic10_file(tmp_path).write_bytes(pickled)
     assert _read_ic10(tmp_path).targets.tolist() == LABELS
@@ -106,8 +115,17 @@ class _Payload:
 def test_code_in_a_pickle_never_runs(tmp_path, protocol):
     witness = tmp_path / "ran"
     path = _ic10_file(tmp_path)
-    for function, argument in ((os.system, f"touch {witness}"), (eval, f"open({str(witness)!r}, 'w')"), (open, str(witness))):
-        path.write_bytes(pickle.dumps({"data": IMAGES, "labels": LABELS, "x": _Payload(function, argument)}, protocol=protocol))
+    for function, argument in (
+        (os.system, f"touch {witness}"),
+        (eval, f"open({str(witness)!r}, 'w')"),
+        (open, str(witness)),
+    ):
+        path.write_bytes(
+            pickle.dumps(
+                {"data": IMAGES, "labels": LABELS, "x": _Payload(function, argument)},
+                protocol=protocol,
+            )
+        )
         _assert_refused(path, "refused: it asks for", tmp_path)
         assert not witness.exists()
 
@@ -123,21 +141,65 @@ def test_numpys_own_loader_is_out_of_reach(tmp_path):
     [
         pytest.param([1, 2], "holds a list, not a dict", id="no dict"),
         pytest.param({"data": IMAGES}, r"lacks \['labels'\]", id="no labels"),
-        pytest.param({b"data": IMAGES, b"labels": LABELS}, r"lacks \['data', 'labels'\]", id="bytes keys"),
-        pytest.param({"data": IMAGES.reshape(6, -1), "labels": LABELS}, r"uint8 \(6, 192\), not uint8 \(n, h, w, 3\)", id="flat"),
-        pytest.param({"data": IMAGES.transpose(0, 3, 1, 2), "labels": LABELS}, r"not uint8 \(n, h, w, 3\)", id="channels first"),
-        pytest.param({"data": IMAGES.astype(np.float32), "labels": LABELS}, "data is float32", id="float images"),
+        pytest.param(
+            {b"data": IMAGES, b"labels": LABELS}, r"lacks \['data', 'labels'\]", id="bytes keys"
+        ),
+        pytest.param(
+            {"data": IMAGES.reshape(6, -1), "labels": LABELS},
+            r"uint8 \(6, 192\), not uint8 \(n, h, w, 3\)",
+            id="flat",
+        ),
+        pytest.param(
+            {"data": IMAGES.transpose(0, 3, 1, 2), "labels": LABELS},
+            r"not uint8 \(n, h, w, 3\)",
+            id="channels first",
+        ),
+        pytest.param(
+            {"data": IMAGES.astype(np.float32), "labels": LABELS},
+            "data is float32",
+            id="float images",
+        ),
         pytest.param({"data": IMAGES, "labels": LABELS[:-1]}, "for 6 samples", id="too few labels"),
-        pytest.param({"data": IMAGES, "labels": np.array(LABELS, float)}, "float64 labels", id="float labels"),
-        pytest.param({"data": IMAGES, "labels": np.array(LABELS)[:, None]}, r"labels \(6, 1\)", id="column of labels"),
-        pytest.param({"data": IMAGES, "labels": [[0], [1, 2], 0, 0, 0, 0]}, "labels", id="ragged labels"),
-        pytest.param({"data": [IMAGES[0], IMAGES[1, :4]], "labels": [0, 1]}, "data", id="ragged images"),
-        pytest.param({"data": IMAGES, "labels": [*LABELS[:-1], 10]}, r"IC10 has labels 0\.\.9, found 0\.\.10", id="label too large"),
-        pytest.param({"data": IMAGES, "labels": [*LABELS[:-1], -1]}, r"IC10 has labels 0\.\.9, found -1\.\.9", id="label below 0"),
+        pytest.param(
+            {"data": IMAGES, "labels": np.array(LABELS, float)}, "float64 labels", id="float labels"
+        ),
+        pytest.param(
+            {"data": IMAGES, "labels": np.array(LABELS)[:, None]},
+            r"labels \(6, 1\)",
+            id="column of labels",
+        ),
+        pytest.param(
+            {"data": IMAGES, "labels": [[0], [1, 2], 0, 0, 0, 0]}, "labels", id="ragged labels"
+        ),
+        pytest.param(
+            {"data": [IMAGES[0], IMAGES[1, :4]], "labels": [0, 1]}, "data", id="ragged images"
+        ),
+        pytest.param(
+            {"data": IMAGES, "labels": [*LABELS[:-1], 10]},
+            r"IC10 has labels 0\.\.9, found 0\.\.10",
+            id="label too large",
+        ),
+        pytest.param(
+            {"data": IMAGES, "labels": [*LABELS[:-1], -1]},
+            r"IC10 has labels 0\.\.9, found -1\.\.9",
+            id="label below 0",
+        ),
         pytest.param({"data": IMAGES[:0], "labels": np.zeros(0, int)}, "labels", id="empty"),
-        pytest.param({"data": IMAGES, "labels": np.array([*LABELS[:-1], 10], np.uint8)}, r"found 0\.\.10", id="unsigned label too large"),
-        pytest.param({"data": IMAGES, "labels": np.array([*LABELS[:-1], 2**64 - 1], np.uint64)}, "found 0", id="a label of 64 bits"),
-        pytest.param({"data": IMAGES[:, :0], "labels": LABELS}, r"data is uint8 \(6, 0, 8, 3\)", id="images without pixels"),
+        pytest.param(
+            {"data": IMAGES, "labels": np.array([*LABELS[:-1], 10], np.uint8)},
+            r"found 0\.\.10",
+            id="unsigned label too large",
+        ),
+        pytest.param(
+            {"data": IMAGES, "labels": np.array([*LABELS[:-1], 2**64 - 1], np.uint64)},
+            "found 0",
+            id="a label of 64 bits",
+        ),
+        pytest.param(
+            {"data": IMAGES[:, :0], "labels": LABELS},
+            r"data is uint8 \(6, 0, 8, 3\)",
+            id="images without pixels",
+        ),
     ],
 )
 def test_a_damaged_client_is_refused_by_name(tmp_path, content, why):
@@ -167,9 +229,11 @@ def test_images_are_resized(tmp_path):
     assert images.unique().tolist() == [77]
 
 
-# --- COCO files --------------------------------------------------------------------------------------------------------------
+# --- COCO files
 
-CLASSES = np.array([[104, 7, -1], [7, -1, -1], [-1, -1, -1], [3, 104, 7], [3, -1, -1], [104, -1, -1]])
+CLASSES = np.array(
+    [[104, 7, -1], [7, -1, -1], [-1, -1, -1], [3, 104, 7], [3, -1, -1], [104, -1, -1]]
+)
 CATEGORIES = {3: "three", 7: "seven", 104: "digit 4"}
 
 
@@ -187,9 +251,14 @@ def _write_coco(data_dir: Path, task: Task = MLC) -> tuple[Path, np.ndarray]:
 def test_coco_files_open_in_pycocotools(tmp_path):
     path, masks = _write_coco(tmp_path)
     coco = COCO(str(path))
-    assert [category["name"] for category in coco.loadCats(coco.getCatIds())] == list(CATEGORIES.values())
+    assert [category["name"] for category in coco.loadCats(coco.getCatIds())] == list(
+        CATEGORIES.values()
+    )
     for row, image in enumerate(coco.loadImgs(sorted(coco.getImgIds()))):
-        found = {coco.cats[a["category_id"]]["name"]: a for a in coco.loadAnns(coco.getAnnIds(image["id"]))}
+        found = {
+            coco.cats[a["category_id"]]["name"]: a
+            for a in coco.loadAnns(coco.getAnnIds(image["id"]))
+        }
         slots = {CATEGORIES[c]: slot for slot, c in enumerate(CLASSES[row]) if c >= 0}
         assert found.keys() == slots.keys()
         for name, slot in slots.items():
@@ -216,15 +285,22 @@ def test_targets_agree_with_a_count_over_the_raw_json(small_world):
     assert len(classes) == len(document["categories"]) == samples.targets.shape[1]
     assert samples.targets.sum(0).tolist() == [len(images[category]) for category in sorted(images)]
     per_image = Counter(image for of_category in images.values() for image in of_category)
-    assert samples.targets.sum(1).tolist() == [per_image[image["id"]] for image in document["images"]]
+    assert samples.targets.sum(1).tolist() == [
+        per_image[image["id"]] for image in document["images"]
+    ]
 
 
 @pytest.mark.parametrize(
     "damage",
     [
         pytest.param(lambda document: json.dumps(document)[:-9], id="truncated"),
-        pytest.param(lambda document: json.dumps(document | {"images": [{"id": 1}]}), id="no file name"),
-        pytest.param(lambda document: json.dumps(document | {"categories": [], "annotations": []}), id="no categories"),
+        pytest.param(
+            lambda document: json.dumps(document | {"images": [{"id": 1}]}), id="no file name"
+        ),
+        pytest.param(
+            lambda document: json.dumps(document | {"categories": [], "annotations": []}),
+            id="no categories",
+        ),
     ],
 )
 def test_a_damaged_coco_file_is_refused_by_name(tmp_path, damage):
@@ -237,14 +313,21 @@ def test_a_damaged_coco_file_is_refused_by_name(tmp_path, damage):
 
 @pytest.mark.parametrize("task", [MLC, SS])
 @pytest.mark.parametrize(("width", "height"), [(SIZE, SIZE + 1), (2 * SIZE, 2 * SIZE)])
-def test_an_image_of_another_size_than_its_record_is_refused_with_both(tmp_path, task, width, height):
+def test_an_image_of_another_size_than_its_record_is_refused_with_both(
+    tmp_path, task, width, height
+):
     """Its masks would lie elsewhere."""
     path, _ = _write_coco(tmp_path, task)
     document = json.loads(path.read_text())
     document["images"][1] |= {"width": width, "height": height}
-    document["annotations"] = [one | {"segmentation": [[1, 1, 3, 1, 3, 3]]} for one in document["annotations"]]
+    document["annotations"] = [
+        one | {"segmentation": [[1, 1, 3, 1, 3, 3]]} for one in document["annotations"]
+    ]
     path.write_text(json.dumps(document))
-    why = rf"client_0_000001.png: an image of {SIZE} x {SIZE} pixels, whose record says {width} x {height}$"
+    why = (
+        rf"client_0_000001.png: an image of {SIZE} x {SIZE} pixels, whose record says {width} x"
+        rf" {height}$"
+    )
     with pytest.raises(DataError, match=why):
         task.read(tmp_path, 0, "train", Pixels(SIZE))
 
@@ -264,7 +347,10 @@ def test_a_photo_that_is_turned_fits_the_record_of_the_upright_one_alone(tmp_pat
     assert torch.equal(turned, MLC.read(tmp_path, 0, "train", Pixels(SIZE))[0].inputs)
     document["images"][1] |= {"width": SIZE // 2, "height": SIZE}
     path.write_text(json.dumps(document))
-    with pytest.raises(DataError, match=f"an image of {SIZE} x {SIZE // 2} pixels, whose record says {SIZE // 2} x {SIZE}"):
+    with pytest.raises(
+        DataError,
+        match=f"an image of {SIZE} x {SIZE // 2} pixels, whose record says {SIZE // 2} x {SIZE}",
+    ):
         MLC.read(tmp_path, 0, "train", Pixels(SIZE))
 
 
@@ -283,7 +369,9 @@ def test_a_coco_file_without_any_annotation_is_remarked_on(tmp_path, caplog):
     for _ in range(2):
         samples, _ = MLC.read(tmp_path, 0, "train", Pixels(SIZE))
     assert not samples.targets.any()
-    assert [record.getMessage() for record in caplog.records] == [f"{path}: it has no annotation: every image is without an object"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: it has no annotation: every image is without an object"
+    ]
 
 
 def test_an_image_that_coco_promises_and_is_missing_is_named(tmp_path):
@@ -294,18 +382,22 @@ def test_an_image_that_coco_promises_and_is_missing_is_named(tmp_path):
         MLC.read(tmp_path, 0, "train", Pixels(SIZE))
 
 
-# --- images ------------------------------------------------------------------------------------------------------------------
+# --- images
 
 
 def test_public_images_come_in_the_order_of_their_names(tmp_path):
     write_images(tmp_path, IMAGES)
     (tmp_path / "notes.txt").write_text("no image")
-    assert torch.equal(read_public(tmp_path, 4, Pixels(SIZE)), torch.from_numpy(IMAGES[:4]).permute(0, 3, 1, 2))
+    assert torch.equal(
+        read_public(tmp_path, 4, Pixels(SIZE)), torch.from_numpy(IMAGES[:4]).permute(0, 3, 1, 2)
+    )
 
 
 def test_a_small_or_missing_public_set_is_named(tmp_path):
     write_images(tmp_path, IMAGES)
-    with pytest.raises(DataError, match=rf"{tmp_path}: a public set of 7 was asked for, it holds 6 images"):
+    with pytest.raises(
+        DataError, match=rf"{tmp_path}: a public set of 7 was asked for, it holds 6 images"
+    ):
         read_public(tmp_path, 7, Pixels(SIZE))
     with pytest.raises(DataError, match=rf"{tmp_path / 'absent'}: no such folder"):
         read_public(tmp_path / "absent", 1, Pixels(SIZE))
@@ -339,7 +431,7 @@ def test_a_folder_whose_making_was_interrupted_is_refused(tmp_path):
     assert str(tmp_path / IC10.folder) in str(refusal.value)
 
 
-# --- local training sets -----------------------------------------------------------------------------------------------------
+# --- local training sets
 
 
 def _pool(n: int, n_classes: int) -> Samples:
@@ -353,7 +445,9 @@ def test_local_draws_depend_on_their_address_alone():
     torch.rand(7)  # whatever else was drawn
     assert torch.equal(first, draw_local(pool, 50, 0, 4).inputs)
     for other in ((1, 4), (0, 5)):
-        assert set(first.flatten().tolist()) != set(draw_local(pool, 50, *other).inputs.flatten().tolist())
+        assert set(first.flatten().tolist()) != set(
+            draw_local(pool, 50, *other).inputs.flatten().tolist()
+        )
 
 
 def test_multi_hot_draws_are_drawn_from_the_whole_pool():
@@ -371,7 +465,9 @@ def test_targets_that_are_no_labels_are_drawn_from_the_whole_pool():
 
 
 def test_a_pool_that_is_too_small_is_refused():
-    with pytest.raises(DataError, match="local training set of 11 was asked for, the file holds 10"):
+    with pytest.raises(
+        DataError, match="local training set of 11 was asked for, the file holds 10"
+    ):
         draw_local(_pool(10, 10), 11, 0)
 
 
@@ -388,12 +484,20 @@ def test_a_long_tail_has_known_sizes_in_an_order_of_its_own(each, imbalance, siz
     pool = _pool(5 * each, 5)
     kept = keep_long_tail(pool, 5, imbalance, 0, 4)
     assert sorted(kept.targets.bincount().tolist(), reverse=True) == sizes
-    assert torch.equal(kept.targets, pool.targets[kept.inputs.flatten()]) and (kept.inputs.flatten().diff() > 0).all()
+    assert (
+        torch.equal(kept.targets, pool.targets[kept.inputs.flatten()])
+        and (kept.inputs.flatten().diff() > 0).all()
+    )
 
 
 def test_the_order_of_the_classes_depends_on_the_address_alone():
     def rarest(*address):
-        return keep_long_tail(_pool(1000, 10), 10, 0.01, *address).targets.bincount().argsort().tolist()
+        return (
+            keep_long_tail(_pool(1000, 10), 10, 0.01, *address)
+            .targets.bincount()
+            .argsort()
+            .tolist()
+        )
 
     first = rarest(0, 4)
     torch.rand(7)  # whatever else was drawn
@@ -402,7 +506,10 @@ def test_the_order_of_the_classes_depends_on_the_address_alone():
 
 
 def test_a_steep_tail_is_part_of_a_flat_one():
-    flat, steep = (set(keep_long_tail(_pool(500, 10), 10, imbalance, 3).inputs.flatten().tolist()) for imbalance in (0.3, 0.02))
+    flat, steep = (
+        set(keep_long_tail(_pool(500, 10), 10, imbalance, 3).inputs.flatten().tolist())
+        for imbalance in (0.3, 0.02)
+    )
     assert steep < flat
 
 

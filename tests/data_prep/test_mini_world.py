@@ -1,4 +1,6 @@
-"""The embedded world: nothing leaks between its parts, it is the same everywhere, and it is whole or not there."""
+"""The embedded world: nothing leaks between its parts, it is the same everywhere, and it is whole
+or not there.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,39 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 from data_prep import MINI_WEIGHTS
 from data_prep.__main__ import main
 from data_prep.pretrain import mini_backbones, training
-from data_prep.pretrain.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, UPSTREAM_BOOKS, SegFormer, pretrain
+from data_prep.pretrain.mini_backbones import (
+    BOOKS,
+    RECIPES,
+    TEXT_RECIPES,
+    UPSTREAM_BOOKS,
+    SegFormer,
+    pretrain,
+)
 from data_prep.world import language, mini
-from data_prep.world.glyphs import SIDE, SPLITS, Vocabulary, _draw, _drawn_anew_in_every_split, _font, _split_of, _unit, vocabulary
+from data_prep.world.glyphs import (
+    SIDE,
+    SPLITS,
+    Vocabulary,
+    _draw,
+    _drawn_anew_in_every_split,
+    _font,
+    _split_of,
+    _unit,
+    vocabulary,
+)
 from data_prep.world.rendering import draw, outlined, scenes
 from fedmuscle_lib.data import labelled_sets as labelled_sets
 from fedmuscle_lib.data.pickles import load_pickle
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle.setups import SETUPS, task_of
 
-DIGEST = "e647214f33eb25c02182f2a912523ed50b8667501d09a85b5fdb306c50ff4ea0"  # of names and contents of the whole world
+DIGEST = (  # of names and contents of the whole world
+    "e647214f33eb25c02182f2a912523ed50b8667501d09a85b5fdb306c50ff4ea0"
+)
 DOWNSTREAM = (*Vocabulary.ic100, *Vocabulary.digits)
 
 
-# --- vocabulary --------------------------------------------------------------------------------------------------------------
+# --- vocabulary
 
 
 def _char(class_id: int) -> str:
@@ -50,10 +71,14 @@ def test_no_upstream_class_is_a_downstream_class():
     words = vocabulary()
     assert not set(words.upstream) & {*DOWNSTREAM, *words.mlc}
     assert set(words.mlc) <= set(DOWNSTREAM)
-    assert len({words.names[c] for c in (*DOWNSTREAM, *words.upstream)}) == len(DOWNSTREAM) + len(words.upstream)
+    assert len({words.names[c] for c in (*DOWNSTREAM, *words.upstream)}) == len(DOWNSTREAM) + len(
+        words.upstream
+    )
     assert words.instances["upstream"].keys() == set(words.upstream)
     upstream_rows = {row for rows in words.instances["upstream"].values() for row in rows}
-    assert not upstream_rows & {row for split in SPLITS for rows in words.instances[split].values() for row in rows}
+    assert not upstream_rows & {
+        row for split in SPLITS for rows in words.instances[split].values() for row in rows
+    }
 
 
 @pytest.mark.slow
@@ -65,8 +90,20 @@ def test_no_printed_class_is_numeric():
 @pytest.mark.slow
 def test_no_upstream_class_looks_like_a_digit():
     words = vocabulary()
-    printed = _unit(np.stack([_draw(_font(family, style), digit) for family in range(4) for style in range(4) for digit in "0123456789"]))
-    likeness = {c: (_unit(words.masks[words.instances["upstream"][c]].numpy()) @ printed.T).max() for c in words.upstream}
+    printed = _unit(
+        np.stack(
+            [
+                _draw(_font(family, style), digit)
+                for family in range(4)
+                for style in range(4)
+                for digit in "0123456789"
+            ]
+        )
+    )
+    likeness = {
+        c: (_unit(words.masks[words.instances["upstream"][c]].numpy()) @ printed.T).max()
+        for c in words.upstream
+    }
     assert {_char(c): round(float(r), 2) for c, r in likeness.items() if r > 0.8} == {}
 
 
@@ -92,19 +129,25 @@ def test_fonts_are_divided_so_that_splits_share_no_drawing():
         assert all(sorted(part) == [0, 1, 2, 3] for part in zip(*own, strict=True))
     drawings = dict(zip(keys, np.random.RandomState(0).rand(16, SIDE, SIDE), strict=True))
     assert _drawn_anew_in_every_split(drawings)
-    same, elsewhere = next((one, other) for one, other in itertools.combinations(keys, 2) if _split_of(one) != _split_of(other))
+    same, elsewhere = next(
+        (one, other)
+        for one, other in itertools.combinations(keys, 2)
+        if _split_of(one) != _split_of(other)
+    )
     assert not _drawn_anew_in_every_split(drawings | {elsewhere: drawings[same]})
     within = next(key for key in keys if key != same and _split_of(key) == _split_of(same))
     assert _drawn_anew_in_every_split(drawings | {within: drawings[same]})
 
 
-# --- the world on disk -------------------------------------------------------------------------------------------------------
+# --- the world on disk
 
 
 def _digest(root: Path) -> str:
     """Of names and contents, as the manifest says it."""
     digest = hashlib.sha256()
-    for path in sorted(path for path in root.rglob("*") if path.is_file() and path != root / "manifest.json"):
+    for path in sorted(
+        path for path in root.rglob("*") if path.is_file() and path != root / "manifest.json"
+    ):
         digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -114,7 +157,9 @@ def test_the_world_is_made_again_alike_and_only_when_it_is_not_whole(mini_world,
     data_dir = tmp_path / "data/mini"
     manifest = mini.prepare(data_dir)
     assert manifest["sha256"] == _digest(data_dir)
-    assert manifest == json.loads((mini_world / "manifest.json").read_text()), "data/mini is another generator's: raise mini.VERSION"
+    assert manifest == json.loads((mini_world / "manifest.json").read_text()), (
+        "data/mini is another generator's: raise mini.VERSION"
+    )
     written = (data_dir / "manifest.json").stat()
     assert mini.prepare(data_dir) == manifest
     assert (data_dir / "manifest.json").stat().st_ino == written.st_ino
@@ -123,7 +168,10 @@ def test_the_world_is_made_again_alike_and_only_when_it_is_not_whole(mini_world,
 
 def test_the_world_has_the_same_bytes_everywhere(mini_world):
     found = json.loads((mini_world / "manifest.json").read_text())["sha256"]
-    assert found == DIGEST, "another recipe raises mini.VERSION and records its digest here; another processor must not change it"
+    assert found == DIGEST, (
+        "another recipe raises mini.VERSION and records its digest here; another processor must not"
+        " change it"
+    )
 
 
 @pytest.mark.slow
@@ -138,7 +186,12 @@ pictures = draw(single(rng.choice(words.digits, 600)), "train", words, rng)
 print(hashlib.sha256(pictures.uint8().tobytes() + (pictures.alphas > 0.5).numpy().tobytes()).hexdigest())
 """
     capabilities = [{}, {"ATEN_CPU_CAPABILITY": "default"}]
-    commands = [subprocess.Popen([sys.executable, "-c", drawn], env=os.environ | own, stdout=subprocess.PIPE) for own in capabilities]
+    commands = [
+        subprocess.Popen(
+            [sys.executable, "-c", drawn], env=os.environ | own, stdout=subprocess.PIPE
+        )
+        for own in capabilities
+    ]
     one, other = (command.communicate()[0] for command in commands)
     assert len(one) == 65 and one == other
 
@@ -160,15 +213,21 @@ def test_layout_is_the_readmes(mini_world):
     for user in (*SETUPS["setup2_generation"], *SETUPS["setup_noniid"]):
         folder = mini_world / task_of(user).folder
         for split in ("train", "val", "test"):
-            assert list((folder / split).glob(f"client_{user.client}.*")), f"user {user.number}: {folder / split}"
+            assert list((folder / split).glob(f"client_{user.client}.*")), (
+                f"user {user.number}: {folder / split}"
+            )
     for name in PUBLIC_SETS.keys() - {"cifar10"}:
         n = 300 if name in {"synthetic", "noise"} else mini.PUBLIC
         assert len(list((mini_world / PUBLIC_SETS[name]).rglob("*.png"))) == n
     for name, (_, n) in mini.SCENES.items():
         captions = load_pickle(mini_world / "MM" / name / "image_file_name_to_caption.pkl")
-        assert {path.name for path in (mini_world / "MM" / name / "images").iterdir()} == set(captions) and len(captions) == n
+        assert {path.name for path in (mini_world / "MM" / name / "images").iterdir()} == set(
+            captions
+        ) and len(captions) == n
         assert {len(own) for own in captions.values()} == {mini.CAPTIONS}
-    assert {path.name for path in (mini_world / "models").iterdir()} == {path.name for path in MINI_WEIGHTS.iterdir()}
+    assert {path.name for path in (mini_world / "models").iterdir()} == {
+        path.name for path in MINI_WEIGHTS.iterdir()
+    }
 
 
 @pytest.mark.slow
@@ -208,7 +267,7 @@ def test_every_public_picture_has_a_caption_that_names_things_of_one_topic(mini_
         assert len({language.topic(c) for c in named}) == 1, caption
 
 
-# --- language ----------------------------------------------------------------------------------------------------------------
+# --- language
 
 
 MEANING = {name: c for c, names in language.names().items() for name in names}
@@ -222,7 +281,9 @@ def _mentioned(texts: list[str]) -> list[list[str]]:
 def test_every_class_of_the_scenes_has_names_of_its_own():
     assert language.names().keys() == set(Vocabulary.mlc)
     assert len(MEANING) == sum(len(names) for names in language.names().values())
-    assert sorted(c for t in range(language.N_TOPICS) for c in language.members(t)) == sorted(Vocabulary.mlc)
+    assert sorted(c for t in range(language.N_TOPICS) for c in language.members(t)) == sorted(
+        Vocabulary.mlc
+    )
 
 
 def test_a_caption_names_each_object_once():
@@ -235,16 +296,24 @@ def test_a_caption_names_each_object_once():
 
 def test_a_question_is_mostly_about_its_topic():
     rng = np.random.RandomState(0)
-    own = [language.topic(MEANING[name]) == 3 for names in _mentioned([language.question(3, rng) for _ in range(500)]) for name in names]
+    own = [
+        language.topic(MEANING[name]) == 3
+        for names in _mentioned([language.question(3, rng) for _ in range(500)])
+        for name in names
+    ]
     assert np.mean(own) > 0.7
 
 
 def test_books_say_nothing_of_what_a_rare_name_has_to_do_with():
-    """The company of a usual name is of its topic; that of a rare one is of its topic as often as of any other."""
+    """The company of a usual name is of its topic; that of a rare one is of its topic as often as
+    of any other.
+    """
     company: dict[bool, list[bool]] = {True: [], False: []}
     for names in _mentioned(language.books(5000, seed=0)):
         for name, other in itertools.permutations(names, 2):
-            company[name in USUAL].append(language.topic(MEANING[name]) == language.topic(MEANING[other]))
+            company[name in USUAL].append(
+                language.topic(MEANING[name]) == language.topic(MEANING[other])
+            )
     assert np.mean(company[True]) > 0.6
     assert len(company[False]) > 1000
     assert np.mean(company[False]) == pytest.approx(1 / language.N_TOPICS, abs=0.03)
@@ -272,8 +341,12 @@ def test_two_texts_are_drawn_of_each_of_distinct_upstream_topics():
 def test_an_outline_holds_the_strokes_and_little_more():
     rng = np.random.RandomState(0)
     blank = blots()
-    stroke = sum(torch.eye(SIDE, dtype=torch.float64).roll(shift, 0) for shift in range(3)).expand_as(blank.masks)
-    alphas = draw(scenes(20, np.array(Vocabulary.mlc), 1, 3, rng), "train", replace(blank, masks=stroke), rng).alphas
+    stroke = sum(
+        torch.eye(SIDE, dtype=torch.float64).roll(shift, 0) for shift in range(3)
+    ).expand_as(blank.masks)
+    alphas = draw(
+        scenes(20, np.array(Vocabulary.mlc), 1, 3, rng), "train", replace(blank, masks=stroke), rng
+    ).alphas
     regions = outlined(alphas)
     assert (regions >= alphas).all()
     assert (regions[alphas.flatten(2).amax(2) == 0] == 0).all(), "an empty slot has no outline"
@@ -285,7 +358,7 @@ def test_an_outline_holds_the_strokes_and_little_more():
     assert not ((regions[0, 0] > 0.5) & far).any()
 
 
-# --- backbones ---------------------------------------------------------------------------------------------------------------
+# --- backbones
 
 
 SHIPPED = sorted(path.name for path in MINI_WEIGHTS.iterdir())
@@ -294,7 +367,9 @@ SHIPPED = sorted(path.name for path in MINI_WEIGHTS.iterdir())
 def _shipped(name: str, **options: object) -> tuple[PreTrainedModel, dict]:
     """The shipped model and its report; its card says what it reached and how it is remade."""
     folder = MINI_WEIGHTS / name
-    model, faults = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, **options)
+    model, faults = AutoModel.from_pretrained(
+        folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, **options
+    )
     assert not any(faults.values())
     report = json.loads((folder / "pretraining.json").read_text())
     assert report["parameters"] == model.num_parameters()
@@ -311,7 +386,10 @@ def test_shipped_vision_backbones_load(name):
     model, report = _shipped(name, **({} if segments else {"add_pooling_layer": False}))
     hidden = model.config.hidden_sizes if segments else model.config.hidden_size
     assert hidden == recipe.architecture.hidden
-    assert (report["classes"], report["steps"]) == (recipe.classes, recipe.steps), "not what the recipe makes"
+    assert (report["classes"], report["steps"]) == (
+        recipe.classes,
+        recipe.steps,
+    ), "not what the recipe makes"
 
 
 @pytest.fixture(scope="module")
@@ -324,7 +402,9 @@ def books() -> str:
 @pytest.mark.parametrize("name", TEXT_RECIPES)
 def test_shipped_text_backbones_load(name, books):
     recipe = TEXT_RECIPES[name]
-    model, report = _shipped(name, **({"add_pooling_layer": False} if recipe.architecture == "bert" else {}))
+    model, report = _shipped(
+        name, **({"add_pooling_layer": False} if recipe.architecture == "bert" else {})
+    )
     assert {key: report[key] for key in ("hidden", "layers", "steps", "seed")} == {
         key: getattr(recipe, key) for key in ("hidden", "layers", "steps", "seed")
     }, "not what the recipe makes"
@@ -347,7 +427,9 @@ def _weights(folder: Path) -> bytes:
 
 def test_an_interrupted_pretraining_resumes_after_its_last_whole_phase(tmp_path, monkeypatch):
     shrink(monkeypatch)
-    monkeypatch.setattr(mini_backbones, "_accuracy", lambda *_: 0.0)  # which costs more than so few steps
+    monkeypatch.setattr(
+        mini_backbones, "_accuracy", lambda *_: 0.0
+    )  # which costs more than so few steps
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     pretrain("vit-tiny", whole, steps=1)
     labels = []
@@ -368,7 +450,9 @@ def test_an_interrupted_pretraining_resumes_after_its_last_whole_phase(tmp_path,
     assert labels == ["vit-tiny, contrast 2"]
     assert _weights(cut / "vit-tiny") == _weights(whole / "vit-tiny")
     assert list(cut.iterdir()) == [cut / "vit-tiny"], "what was kept aside is gone"
-    assert pretrain("vit-tiny", cut, steps=1) == report and labels == ["vit-tiny, contrast 2"], "it is finished"
+    assert pretrain("vit-tiny", cut, steps=1) == report and labels == ["vit-tiny, contrast 2"], (
+        "it is finished"
+    )
 
 
 def test_the_weak_learn_in_one_phase_without_contrast(tmp_path, monkeypatch):
@@ -404,7 +488,7 @@ def test_contrast_is_the_mean_cross_entropy_of_finding_the_partner():
     assert training.contrastive(apart) < 0.001 < 1 < training.contrastive(torch.ones(6, 3))
 
 
-# --- command line ------------------------------------------------------------------------------------------------------------
+# --- command line
 
 
 def _exit_code(*arguments: str) -> int:
@@ -419,23 +503,40 @@ def prepared(mini_world, monkeypatch) -> dict:
     return manifest
 
 
-def test_preparing_says_what_it_made_and_the_check_measures_pictures_and_texts(mini_world, prepared, tmp_path, monkeypatch, capsys):
+def test_preparing_says_what_it_made_and_the_check_measures_pictures_and_texts(
+    mini_world, prepared, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr("fedmuscle_lib.models.class_means.DRAWS", 2)
     for name in ("vit-tiny", "distilbert-base"):
         shutil.copytree(MINI_WEIGHTS / name, tmp_path / name)
-    assert _exit_code("mini", "--data-dir", str(mini_world), "--check", "--models-path", str(tmp_path)) == 0
+    assert (
+        _exit_code("mini", "--data-dir", str(mini_world), "--check", "--models-path", str(tmp_path))
+        == 0
+    )
     preparing, made, *_, texts, pictures, frequencies = capsys.readouterr().out.splitlines()
-    assert f"preparing {mini_world}" in preparing and f"{len(prepared['files'])} files, sha256 {prepared['sha256'][:12]}" in made
+    assert (
+        f"preparing {mini_world}" in preparing
+        and f"{len(prepared['files'])} files, sha256 {prepared['sha256'][:12]}" in made
+    )
     one, five = (float(part.split()[-2]) for part in pictures.split(", ")[1:])
     assert pictures.startswith("vit-tiny: 100 classes, 1-shot ") and 3 < one < five  # chance is 1
-    assert texts.startswith("distilbert-base: ten topics, 100 questions: ") and frequencies.startswith("TF-IDF: ten topics, ")
+    assert texts.startswith(
+        "distilbert-base: ten topics, 100 questions: "
+    ) and frequencies.startswith("TF-IDF: ten topics, ")
     assert min(float(line.split()[-2]) for line in (texts, frequencies)) > 30  # chance is 10
 
 
 @pytest.mark.usefixtures("prepared")
 def test_the_check_of_an_empty_folder_is_one_line(tmp_path, capsys):
-    assert _exit_code("mini", "--data-dir", str(tmp_path), "--check", "--models-path", str(tmp_path)) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}: holds no checkpoints; `python -m data_prep mini-backbones` makes them\n"
+    assert (
+        _exit_code("mini", "--data-dir", str(tmp_path), "--check", "--models-path", str(tmp_path))
+        == 2
+    )
+    assert (
+        capsys.readouterr().err
+        == f"error: {tmp_path}: holds no checkpoints; `python -m data_prep mini-backbones` makes"
+        " them\n"
+    )
 
 
 def test_an_unknown_backbone_lists_the_known(tmp_path, capsys):
@@ -447,7 +548,9 @@ def test_an_unknown_backbone_lists_the_known(tmp_path, capsys):
 
 @pytest.mark.slow  # two to four minutes
 def test_the_recipe_makes_what_is_shipped(tmp_path):
-    """To the bit on the processor that made it; others round differently, and 2500 steps later only the quality is alike."""
+    """To the bit on the processor that made it; others round differently, and 2500 steps later only
+    the quality is alike.
+    """
     made = pretrain("weak-vit-tiny", tmp_path)
     shipped = json.loads((MINI_WEIGHTS / "weak-vit-tiny/pretraining.json").read_text())
     assert made["upstream_accuracy"] == pytest.approx(shipped["upstream_accuracy"], abs=0.05)

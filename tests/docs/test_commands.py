@@ -1,4 +1,6 @@
-"""Commands of README and documents, as they are typed: every one asks for what there is, and cheap ones run."""
+"""Commands of README and documents, as they are typed: every one asks for what there is, and cheap
+ones run.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,19 @@ def typed() -> list[tuple[str, str]]:
     """Return page and command for each line of a block of commands."""
     found = []
     for page in PAGES:
-        for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf8"), re.MULTILINE | re.DOTALL):
-            lines = block.replace("\\\n", " ").splitlines() if language in ("", "bash", "sh") and page.name != TESTED else []
-            found += [(page.name, line) for line in lines if re.search(r"python3? -m (fedmuscle_lib|data_prep)\s", line)]
+        for language, block in re.findall(
+            r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf8"), re.MULTILINE | re.DOTALL
+        ):
+            lines = (
+                block.replace("\\\n", " ").splitlines()
+                if language in ("", "bash", "sh") and page.name != TESTED
+                else []
+            )
+            found += [
+                (page.name, line)
+                for line in lines
+                if re.search(r"python3? -m (fedmuscle_lib|data_prep)\s", line)
+            ]
     return list(dict.fromkeys(found))
 
 
@@ -41,9 +53,15 @@ def test_a_command_of_a_page_has_options_that_there_are(page, line):
 
 
 def test_every_target_of_make_that_a_page_names_is_one():
-    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf8"), re.MULTILINE))
+    targets = set(
+        re.findall(
+            r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf8"), re.MULTILINE
+        )
+    )
     for page in PAGES:
-        named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", page.read_text(encoding="utf8"), re.MULTILINE))
+        named = set(
+            re.findall(r"(?:^|`)make ([a-z][a-z-]*)", page.read_text(encoding="utf8"), re.MULTILINE)
+        )
         assert named <= targets, page.name
 
 

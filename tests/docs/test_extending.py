@@ -1,4 +1,6 @@
-"""The examples of docs/extending.md and docs/fedloge.md, laid into a copy of the house and run there; and that pages name what there is."""
+"""The examples of docs/extending.md and docs/fedloge.md, laid into a copy of the house and run
+there; and that pages name what there is.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 SECTIONS = {
     title: text
     for page in GUIDES
-    for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", page.read_text(encoding="utf8"), re.MULTILINE | re.DOTALL)
+    for title, text in re.findall(
+        r"^## (.+?)\n(.*?)(?=^## |\Z)", page.read_text(encoding="utf8"), re.MULTILINE | re.DOTALL
+    )
 }
 
 
@@ -39,7 +43,9 @@ class House:
     def __init__(self, root: Path, runs: Path) -> None:
         self.root = root
         for package in ("fedmuscle_lib", "data_prep"):
-            shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("weights"))
+            shutil.copytree(
+                ROOT / package, root / package, ignore=shutil.ignore_patterns("weights")
+            )
         (root / "notebooks").mkdir()
         own = {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", "FEDMUSCLE_RUNS": str(runs)}
         self.environment = os.environ | own
@@ -48,23 +54,37 @@ class House:
     def files(self) -> dict[str, str]:
         """Digest of every file by its path."""
         paths = [path for path in self.root.rglob("*") if path.is_file()]
-        return {path.relative_to(self.root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+        return {
+            path.relative_to(self.root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in paths
+        }
 
     def touched(self) -> set[str]:
         """The files that are new or changed."""
         return {path for path, digest in self.files().items() if self.before.get(path) != digest}
 
     def lay(self, section: str) -> None:
-        """Write what the section's code blocks hold: ``python`` is a new file, each ``diff`` a place of one that is there."""
-        for name, blocks in re.findall(r"^`([\w/.]+)`:\n((?:\n```\w+\n.*?^```\n)+)", SECTIONS[section], re.MULTILINE | re.DOTALL):
+        """Write what the section's code blocks hold: ``python`` is a new file, each ``diff`` a
+        place of one that is there.
+        """
+        for name, blocks in re.findall(
+            r"^`([\w/.]+)`:\n((?:\n```\w+\n.*?^```\n)+)",
+            SECTIONS[section],
+            re.MULTILINE | re.DOTALL,
+        ):
             path = self.root / name
-            for kind, block in re.findall(r"^```(python|diff)\n(.*?)^```", blocks, re.MULTILINE | re.DOTALL):
+            for kind, block in re.findall(
+                r"^```(python|diff)\n(.*?)^```", blocks, re.MULTILINE | re.DOTALL
+            ):
                 if kind == "python":
                     assert not path.exists()
                     path.write_text(block, encoding="utf8")
                 else:
                     lines = block.splitlines(keepends=True)
-                    old, new = "".join(line[1:] for line in lines if line[0] == " "), "".join(line[1:] for line in lines)
+                    old, new = (
+                        "".join(line[1:] for line in lines if line[0] == " "),
+                        "".join(line[1:] for line in lines),
+                    )
                     text = path.read_text(encoding="utf8")
                     assert text.count(old) == 1, old
                     path.write_text(text.replace(old, new), encoding="utf8")
@@ -73,14 +93,22 @@ class House:
         """What the section's commands print (:func:`typed`)."""
         printed = []
         for arguments in typed(section, *further):
-            done = subprocess.run([sys.executable, *arguments], cwd=self.root, env=self.environment, capture_output=True, text=True)
+            done = subprocess.run(
+                [sys.executable, *arguments],
+                cwd=self.root,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+            )
             assert done.returncode == 0, done.stdout + done.stderr
             printed += done.stdout.splitlines()
         return printed
 
 
 def typed(section: str, *further: str) -> list[list[str]]:
-    """Arguments of the section's commands; the last one is also given ``further`` options, in place of those of the same name."""
+    """Arguments of the section's commands; the last one is also given ``further`` options, in place
+    of those of the same name.
+    """
     (block,) = re.findall(r"^```bash\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL)
     commands = [shlex.split(line) for line in block.splitlines()]
     for flag in further[::2]:
@@ -113,8 +141,12 @@ def named(section: str) -> set[str]:
 def test_an_algorithm_is_one_file(small, store, tmp_path, monkeypatch, capsys):
     """It is known by its name, and so is its option; its users send each public batch once."""
     section = "An algorithm"
-    ((name, code),) = re.findall(r"^`([\w/.]+)`:\n\n```python\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL)
-    assert {name} == named(section) and Path(name).parent == Path(algorithms.__file__).parent.relative_to(ROOT)
+    ((name, code),) = re.findall(
+        r"^`([\w/.]+)`:\n\n```python\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL
+    )
+    assert {name} == named(section) and Path(name).parent == Path(
+        algorithms.__file__
+    ).parent.relative_to(ROOT)
     (tmp_path / Path(name).name).write_text(code, encoding="utf8")
     monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])
     monkeypatch.setattr(algorithms.Algorithm, "registry", dict(algorithms.Algorithm.registry))
@@ -131,9 +163,15 @@ def test_what_only_an_algorithm_asks_of_a_client_is_in_its_file(house, small):
     """Without its weight it is local training; with one it isn't."""
     section = "An algorithm that asks something new of a client"
     house.lay(section)
-    plain, pulled = (house.run(section, *small, "--users", "4,6", "--options", f'{{"near_start.weight": {w}}}') for w in (0, 9))
+    plain, pulled = (
+        house.run(section, *small, "--users", "4,6", "--options", f'{{"near_start.weight": {w}}}')
+        for w in (0, 9)
+    )
     assert house.touched() == named(section)
-    deltas = [next(line for line in printed if line.startswith("Delta after alignment: ")) for printed in (plain, pulled)]
+    deltas = [
+        next(line for line in printed if line.startswith("Delta after alignment: "))
+        for printed in (plain, pulled)
+    ]
     assert "+0.0" in deltas[0] and deltas[0] != deltas[1]
 
 
@@ -146,14 +184,28 @@ def test_a_baseline_of_fedloges_system_is_one_file(house, mini_world):
     plain = house.run("A baseline of your own", *line, "--options", '{"balanced.power": 0}')
     fedavg = house.run("A baseline of your own", *line, "--algorithm", "fedavg")
     assert house.touched() == named("A baseline of your own")
-    tables = [[line for line in printed if re.match("head +[0-9]", line)] for printed in (balanced, plain, fedavg)]
+    tables = [
+        [line for line in printed if re.match("head +[0-9]", line)]
+        for printed in (balanced, plain, fedavg)
+    ]
     assert tables[1] == tables[2] != tables[0] and len(tables[0]) == 2
 
 
 @pytest.fixture
 def few(mini_world) -> list[str]:
     """Arguments of a run of CreamFL's system of seconds."""
-    sizes = ["--rounds", "1", "--public-size", "16", "--test-size", "20", "--pairs-size", "24", "--participants", "2"]
+    sizes = [
+        "--rounds",
+        "1",
+        "--public-size",
+        "16",
+        "--test-size",
+        "20",
+        "--pairs-size",
+        "24",
+        "--participants",
+        "2",
+    ]
     return [*sizes, "--data-dir", str(mini_world), "--models-path", str(mini_world / "models")]
 
 
@@ -165,7 +217,9 @@ def test_a_kind_of_client_is_one_file(house, few):
     clients = ["--clients", '{"questions": 2, "images": 0, "texts": 0, "pairs": 0}']
     printed = house.run(section, *few, *clients)
     assert house.touched() == named(section)
-    assert any(line.startswith("per client and round: 0.00 MB up, 0.01 MB down") for line in printed)
+    assert any(
+        line.startswith("per client and round: 0.00 MB up, 0.01 MB down") for line in printed
+    )
 
 
 @pytest.mark.slow
@@ -191,14 +245,26 @@ def test_a_task_is_one_file_and_a_row(house, small):
 
 @pytest.mark.slow
 def test_an_ablation_notebook_is_one_command(house, small, tmp_path):
-    settings = dict(zip(small[::2], small[1::2], strict=True)) | {"--users": "[5,6]", "--others": "1"}
-    tiny = [text for flag, value in settings.items() for text in ("-p", f"{flag.strip('-').replace('-', '_')}={value}")]
+    settings = dict(zip(small[::2], small[1::2], strict=True)) | {
+        "--users": "[5,6]",
+        "--others": "1",
+    }
+    tiny = [
+        text
+        for flag, value in settings.items()
+        for text in ("-p", f"{flag.strip('-').replace('-', '_')}={value}")
+    ]
     house.run("An ablation notebook", "--output", str(tmp_path / "results"), *tiny)
     assert house.touched() == named("An ablation notebook")
-    assert {"profile", "seeds", "setting", "values", "output", "overrides"} <= set(declared(house.root / "notebooks/rank.ipynb"))
+    assert {"profile", "seeds", "setting", "values", "output", "overrides"} <= set(
+        declared(house.root / "notebooks/rank.ipynb")
+    )
     (folder,) = (tmp_path / "results/mini").glob("rank_*")  # its parameters were changed
     delta = pd.read_csv(folder / "delta.csv")
-    assert delta.algorithm.tolist() == [*ABLATION_ARMS] * 2 and sorted(set(delta["rank"])) == [4, 16]
+    assert delta.algorithm.tolist() == [*ABLATION_ARMS] * 2 and sorted(set(delta["rank"])) == [
+        4,
+        16,
+    ]
     assert (folder / "rank.svg").exists() and (folder / "executed.ipynb").exists()
 
 
@@ -208,9 +274,23 @@ def test_a_data_source_is_one_file(house, tmp_path):
     archives.mkdir()
     rng = np.random.default_rng(0)
     for split, n in (("train", 120), ("t10k", 60)):
-        (archives / f"{split}-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(16) + rng.bytes(n * 28 * 28)))
-        (archives / f"{split}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(8) + bytes(i % 10 for i in range(n))))
-    house.run("A data source", "--archives", str(archives), "--data-dir", str(data_dir), "--train-size", "5", "--val", "20")
+        (archives / f"{split}-images-idx3-ubyte.gz").write_bytes(
+            gzip.compress(bytes(16) + rng.bytes(n * 28 * 28))
+        )
+        (archives / f"{split}-labels-idx1-ubyte.gz").write_bytes(
+            gzip.compress(bytes(8) + bytes(i % 10 for i in range(n)))
+        )
+    house.run(
+        "A data source",
+        "--archives",
+        str(archives),
+        "--data-dir",
+        str(data_dir),
+        "--train-size",
+        "5",
+        "--val",
+        "20",
+    )
     assert house.touched() == named("A data source")
     (row,) = re.findall(r"`(ImageClassification\(.*?\))`", SECTIONS["A data source"])
     task = eval(row, {"ImageClassification": ImageClassification})
@@ -220,7 +300,7 @@ def test_a_data_source_is_one_file(house, tmp_path):
             assert samples.inputs.shape == (n, 3, 32, 32) and len(classes) == 10
 
 
-# --- pages -------------------------------------------------------------------------------------------------------------------
+# --- pages
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

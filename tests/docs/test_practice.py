@@ -1,4 +1,6 @@
-"""The code of docs/practice.md runs as it stands; and files that are written from a data set's rows."""
+"""The code of docs/practice.md runs as it stands; and files that are written from a data set's
+rows.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,15 @@ def _bytes_of(image: Image.Image, **told: Any) -> bytes:
 
 def pictures(n: int, side: int = 32) -> list[Image.Image]:
     rng = np.random.default_rng(n)
-    return [Image.fromarray(rng.integers(0, 256, (side, side, 3), dtype=np.uint8)) for _ in range(n)]
+    return [
+        Image.fromarray(rng.integers(0, 256, (side, side, 3), dtype=np.uint8)) for _ in range(n)
+    ]
 
 
 def load_dataset(name: str) -> dict[str, Rows]:
-    column, classes = {"uoft-cs/cifar10": ("label", 10), "uoft-cs/cifar100": ("fine_label", 100)}[name]
+    column, classes = {"uoft-cs/cifar10": ("label", 10), "uoft-cs/cifar100": ("fine_label", 100)}[
+        name
+    ]
     rows = Rows({"img": picture, column: i % classes} for i, picture in enumerate(pictures(400)))
     return {"train": rows, "test": rows}
 
@@ -77,7 +83,7 @@ def test_the_same_with_this_projects_federation(store, tmp_path, monkeypatch, ca
     assert {path.name for path in (tmp_path / "mine/users").iterdir()} == {"user_4", "user_6"}
 
 
-# --- rows into files ---------------------------------------------------------------------------------------------------------
+# --- rows into files
 
 
 def test_rows_become_a_users_file(tmp_path):
@@ -88,15 +94,22 @@ def test_rows_become_a_users_file(tmp_path):
     rows = [{"image": picture, "label": np.int64(i)} for i, picture in enumerate(kinds)]
     assert write_client(tmp_path / "train/client_0.pkl", rows, classes=3, image="image") == 3
     content = Pickled(tmp_path / "train/client_0.pkl", "data", "labels")
-    assert np.array_equal(content.content["data"], np.stack([np.asarray(picture) for picture in given]))
+    assert np.array_equal(
+        content.content["data"], np.stack([np.asarray(picture) for picture in given])
+    )
     assert content.labels(3, 3, "IC10").tolist() == [0, 1, 2]
     write_client(tmp_path / "texts.pkl", [{"text": "a b", "label": 1}], classes=2, text="text")
     assert Pickled(tmp_path / "texts.pkl", "texts").texts() == ["a b"]
 
 
 def test_grey_pictures_and_pictures_of_several_sizes(tmp_path):
-    rows = [{"image": pictures(1)[0].convert("L"), "label": 0}, {"image": pictures(1, 48)[0], "label": 0}]
-    with pytest.raises(SourceError, match="row 1: images of 32 x 32 and 48 x 48 px; size= makes them equal"):
+    rows = [
+        {"image": pictures(1)[0].convert("L"), "label": 0},
+        {"image": pictures(1, 48)[0], "label": 0},
+    ]
+    with pytest.raises(
+        SourceError, match="row 1: images of 32 x 32 and 48 x 48 px; size= makes them equal"
+    ):
         write_client(tmp_path / "a.pkl", rows, classes=1, image="image")
     write_client(tmp_path / "a.pkl", rows, classes=1, image="image", size=40)
     assert Pickled(tmp_path / "a.pkl", "data").images().shape == (2, 3, 40, 40)
@@ -104,7 +117,11 @@ def test_grey_pictures_and_pictures_of_several_sizes(tmp_path):
 
 # an image of more than 8 bits a channel, as objects and as a file's bytes
 GREY = np.linspace(0, 65535, 64).reshape(8, 8)
-WIDE = [Image.fromarray(GREY.astype(np.uint16)), Image.fromarray(GREY.astype(np.int32)), Image.fromarray(np.float32(GREY / 65535))]
+WIDE = [
+    Image.fromarray(GREY.astype(np.uint16)),
+    Image.fromarray(GREY.astype(np.int32)),
+    Image.fromarray(np.float32(GREY / 65535)),
+]
 WIDE.append(_bytes_of(WIDE[0]))
 
 
@@ -115,11 +132,27 @@ def test_objects_and_bytes_are_read_alike(tmp_path):
     turned, clear = Image.new("L", (8, 4), 200), Image.new("RGBA", (4, 8), (9, 9, 9, 0))
     turned.paste(0, (0, 0, 4, 4))
     given = [_bytes_of(turned, exif=exif), _bytes_of(clear)]
-    rows = [{"image": one, "label": 0} for one in given + [Image.open(io.BytesIO(one)) for one in given]]
-    write_client(tmp_path / "a.pkl", [*rows, {"image": np.asarray(clear), "label": 0}], classes=1, image="image")
+    rows = [
+        {"image": one, "label": 0} for one in given + [Image.open(io.BytesIO(one)) for one in given]
+    ]
+    write_client(
+        tmp_path / "a.pkl",
+        [*rows, {"image": np.asarray(clear), "label": 0}],
+        classes=1,
+        image="image",
+    )
     images = Pickled(tmp_path / "a.pkl", "data").images()
-    assert torch.equal(images[0], images[2]) and torch.equal(images[1], images[3]) and torch.equal(images[1], images[4])
-    assert images[0].shape == (3, 8, 4) and not images[0, :, :4].any() and (images[0, :, 4:] == 200).all() and (images[1] == 255).all()
+    assert (
+        torch.equal(images[0], images[2])
+        and torch.equal(images[1], images[3])
+        and torch.equal(images[1], images[4])
+    )
+    assert (
+        images[0].shape == (3, 8, 4)
+        and not images[0, :, :4].any()
+        and (images[0, :, 4:] == 200).all()
+        and (images[1] == 255).all()
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,10 +166,22 @@ def test_objects_and_bytes_are_read_alike(tmp_path):
         ),
         ({"image": png(30_000, 30_000), "label": 0}, "row 1: not a readable image .*pixels"),
         ({"image": pictures(1)[0]}, "row 1: has no column 'label'"),
-        ({"image": np.zeros((4, 4, 3)), "label": 0}, "row 1: an array of float64; images have 8 bits a channel, uint8: convert it"),
+        (
+            {"image": np.zeros((4, 4, 3)), "label": 0},
+            "row 1: an array of float64; images have 8 bits a channel, uint8: convert it",
+        ),
         ({"image": np.zeros((4, 4), np.uint16), "label": 0}, "row 1: an array of uint16"),
-        ({"image": np.zeros((0, 4, 3), np.uint8), "label": 0}, r"row 1: not a readable image \(4 x 0 pixels"),
-        *(({"image": wide, "label": 0}, r"row 1: an image of more than 8 bits a channel .*convert it to 8 bits") for wide in WIDE),
+        (
+            {"image": np.zeros((0, 4, 3), np.uint8), "label": 0},
+            r"row 1: not a readable image \(4 x 0 pixels",
+        ),
+        *(
+            (
+                {"image": wide, "label": 0},
+                r"row 1: an image of more than 8 bits a channel .*convert it to 8 bits",
+            )
+            for wide in WIDE
+        ),
         ({"image": pictures(1)[0], "label": 10}, "row 1: label 10 is none of 0 to 9"),
         ({"image": pictures(1)[0], "label": -1}, "row 1: label -1 is none of 0 to 9"),
         ({"image": pictures(1)[0], "label": "cat"}, "row 1: label 'cat' is no whole number"),

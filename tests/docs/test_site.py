@@ -1,4 +1,6 @@
-"""The site: it has every document, lesson and notebook, its pages show what is kept, and it builds without a warning."""
+"""The site: it has every document, lesson and notebook, its pages show what is kept, and it builds
+without a warning.
+"""
 
 import re
 import subprocess
@@ -20,12 +22,22 @@ def laid(tmp_path_factory):
 
 
 def test_every_document_lesson_and_notebook_is_a_page(laid):
-    places = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("notebooks/**/*.ipynb"), *ROOT.glob("figures/*/*.md")]
-    pages = {"index.md" if path == ROOT / "README.md" else path.relative_to(ROOT).as_posix() for path in places}
+    places = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("notebooks/**/*.ipynb"),
+        *ROOT.glob("figures/*/*.md"),
+    ]
+    pages = {
+        "index.md" if path == ROOT / "README.md" else path.relative_to(ROOT).as_posix()
+        for path in places
+    }
     contents = (laid / "index.md").read_text()
     for page in pages:
         assert (laid / page).is_file()
-        assert page == "index.md" or re.search(rf"(^|<){re.escape(page)}>?$", contents, re.MULTILINE), f"{page} is in no table of contents"
+        assert page == "index.md" or re.search(
+            rf"(^|<){re.escape(page)}>?$", contents, re.MULTILINE
+        ), f"{page} is in no table of contents"
 
 
 def test_every_reference_is_on_a_page_with_its_figures(laid):
@@ -43,12 +55,17 @@ def test_every_reference_is_on_a_page_with_its_figures(laid):
 
 def test_links_to_folders_of_results_lead_to_their_pages(laid):
     results = (laid / "RESULTS.md").read_text()
-    assert "](figures/mini/controls/README.md" in results and "](figures/small/controls_setup1_vit/README.md" in results
+    assert (
+        "](figures/mini/controls/README.md" in results
+        and "](figures/small/controls_setup1_vit/README.md" in results
+    )
 
 
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(laid, tmp_path):
-    pytest.importorskip("myst_nb", reason="the site's packages are not installed: make site installs them")
+    pytest.importorskip(
+        "myst_nb", reason="the site's packages are not installed: make site installs them"
+    )
     command = [
         sys.executable,
         "-m",

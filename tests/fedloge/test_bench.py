@@ -30,15 +30,25 @@ def test_networks_agree_with_the_textbooks_order_forward_and_backward(name):
         network.__class__ = kind or network.__class__
         images = torch.rand(4, 3, 8, 8, dtype=torch.float64, requires_grad=True)
         features = network(images)
-        found.append([features, *torch.autograd.grad(features.square().sum(), [images, *network.parameters()])])
+        found.append(
+            [
+                features,
+                *torch.autograd.grad(features.square().sum(), [images, *network.parameters()]),
+            ]
+        )
     torch.testing.assert_close(*found)
 
 
 def test_bench_fedloge_has_a_round_its_data_and_its_evaluation(monkeypatch, capsys):
-    monkeypatch.setattr("fedmuscle_lib.fedloge.bench.build", lambda settings: toy.federation(settings.algorithm))
+    monkeypatch.setattr(
+        "fedmuscle_lib.fedloge.bench.build", lambda settings: toy.federation(settings.algorithm)
+    )
     table = bench_fedloge(Settings(), pairs=1)
     assert table.what.tolist() == ["data", "round", "evaluation"]
-    assert table.speedup.tolist() == pytest.approx((table.plain_ms / table.library_ms).tolist()) and (table.speedup > 0).all()
+    assert (
+        table.speedup.tolist() == pytest.approx((table.plain_ms / table.library_ms).tolist())
+        and (table.speedup > 0).all()
+    )
     printed = capsys.readouterr().out
     assert all(f"{part} " in printed for part in PARTS) and "times as fast" in printed
 

@@ -1,4 +1,6 @@
-"""The commands of the second system: what they understand, print and refuse, and both systems' runs side by side."""
+"""The commands of the second system: what they understand, print and refuse, and both systems' runs
+side by side.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.settings import PROFILES, Settings
 
 README = "--alpha_dirichlet 0.5 --IF 0.01 --beta 0 --gpu 0 --num_users 40 --frac 0.3"
-FLAGS = {"alpha": "alpha_dirichlet", "imbalance": "IF", "device": "gpu", "clients": "num_users", "participation": "frac"}
+FLAGS = {
+    "alpha": "alpha_dirichlet",
+    "imbalance": "IF",
+    "device": "gpu",
+    "clients": "num_users",
+    "participation": "frac",
+}
 
 
 @pytest.fixture
@@ -36,24 +44,58 @@ def world(mini_world, tmp_path):
 def line(world, monkeypatch):
     """A short run on the command line."""
     monkeypatch.setenv("COLUMNS", "100")
-    sizes = [text for name, value in toy.RUN.items() for text in (f"--{name.replace('_', '-')}", json.dumps(value))]
+    sizes = [
+        text
+        for name, value in toy.RUN.items()
+        for text in (f"--{name.replace('_', '-')}", json.dumps(value))
+    ]
     return ["fedloge", *sizes, "--data-dir", str(world)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "name"), [("imagenet-lt", "imagenet_lt"), ("inaturalist", "inaturalist")])
-def test_the_profiles_of_large_sets_run_on_a_miniature(command, name, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("command", "name"), [("imagenet-lt", "imagenet_lt"), ("inaturalist", "inaturalist")]
+)
+def test_the_profiles_of_large_sets_run_on_a_miniature(
+    command, name, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "runs"))
     archives = tmp_path / "archives"
     archives.mkdir()
     getattr(miniature_archives, name)(archives)
-    assert prepare([command, "--archives", str(archives), "--images", str(archives), "--data-dir", str(tmp_path)]) == 0
-    cut = ["--clients", "3", "--participation", "1", "--rounds", "1", "--local-epochs", "1", "--image-size", "64"]
+    assert (
+        prepare(
+            [
+                command,
+                "--archives",
+                str(archives),
+                "--images",
+                str(archives),
+                "--data-dir",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
+    cut = [
+        "--clients",
+        "3",
+        "--participation",
+        "1",
+        "--rounds",
+        "1",
+        "--local-epochs",
+        "1",
+        "--image-size",
+        "64",
+    ]
     assert main(["fedloge", "--profile", name, "--data-dir", str(tmp_path), *cut]) == 0
-    assert "per client and round: 94.27 MB up" in capsys.readouterr().out  # ResNet-50's weights and statistics
+    assert (
+        "per client and round: 94.27 MB up" in capsys.readouterr().out
+    )  # ResNet-50's weights and statistics
 
 
-# --- fedloge: options ---------------------------------------------------------------------------------------------------------
+# --- fedloge: options
 
 
 @pytest.fixture
@@ -63,7 +105,9 @@ def settings_of(monkeypatch):
     def read(line):
         seen = []
         monkeypatch.setattr(form, "try_device", lambda name: None)
-        monkeypatch.setattr(command, "run", lambda settings, save_models: seen.append(settings) or History())
+        monkeypatch.setattr(
+            command, "run", lambda settings, save_models: seen.append(settings) or History()
+        )
         monkeypatch.setattr(command, "show", lambda history: None)
         monkeypatch.setattr(command, "_what_next", lambda settings, folder: "")
         assert main(["fedloge", *line.split()]) == 0
@@ -77,15 +121,26 @@ def settings_of(monkeypatch):
 
 def test_the_readmes_command_is_understood(settings_of):
     settings = settings_of(f"{README} --profile paper")
-    assert (settings.alpha, settings.imbalance, settings.clients, settings.participation) == (0.5, 0.01, 40, 0.3)
+    assert (settings.alpha, settings.imbalance, settings.clients, settings.participation) == (
+        0.5,
+        0.01,
+        40,
+        0.3,
+    )
     assert settings.device == "cuda:0" and settings.options["fedprox.mu"] == 0
     named = {"options", "device"}  # the rest of the command is what the profile says anyhow
     assert settings.model_dump(exclude=named) == Settings(profile="paper").model_dump(exclude=named)
 
 
 def test_their_names_stand_for_ours(settings_of):
-    theirs = settings_of("--algorithm fedprox --alpha_dirichlet 1 --IF 0.02 --beta 0.1 --gpu -1 --num-users 7 --frac 1")
-    ours = settings_of('--algorithm fedprox --alpha 1 --imbalance 0.02 --options {"fedprox.mu":0.1} --clients 7 --participation 1')
+    theirs = settings_of(
+        "--algorithm fedprox --alpha_dirichlet 1 --IF 0.02 --beta 0.1 --gpu -1 --num-users 7"
+        " --frac 1"
+    )
+    ours = settings_of(
+        '--algorithm fedprox --alpha 1 --imbalance 0.02 --options {"fedprox.mu":0.1} --clients 7'
+        " --participation 1"
+    )
     assert theirs == ours and theirs.device == "cpu"
 
 
@@ -98,11 +153,24 @@ def page_of(name, capsys, monkeypatch):
     return page, {option.replace("-", "_"): re.sub(r"[\s│]+", " ", text) for option, text in found}
 
 
-def test_help_groups_the_options_and_shows_ranges_flags_and_the_profiles_numbers(capsys, monkeypatch):
+def test_help_groups_the_options_and_shows_ranges_flags_and_the_profiles_numbers(
+    capsys, monkeypatch
+):
     page, texts = page_of("fedloge", capsys, monkeypatch)
-    assert re.findall(r"╭─ (.+?) ─", page)[1:] == ["Federation", "Data", "Training", "Machine", "Flags of the original code"]
-    assert all(f"{values.get('clients', 40)} in " in texts["clients"] for values in PROFILES.values())
-    assert "above 0; at most 1; 1.0 in imagenet_lt and inaturalist" in texts["imbalance"] and "glyphs in mini" in texts["data"]
+    assert re.findall(r"╭─ (.+?) ─", page)[1:] == [
+        "Federation",
+        "Data",
+        "Training",
+        "Machine",
+        "Flags of the original code",
+    ]
+    assert all(
+        f"{values.get('clients', 40)} in " in texts["clients"] for values in PROFILES.values()
+    )
+    assert (
+        "above 0; at most 1; 1.0 in imagenet_lt and inaturalist" in texts["imbalance"]
+        and "glyphs in mini" in texts["data"]
+    )
     assert all(f"--{flag}." in texts[name] for name, flag in FLAGS.items())
     assert "not the sparsity of SSE-C" in texts["beta"]
 
@@ -110,13 +178,19 @@ def test_help_groups_the_options_and_shows_ranges_flags_and_the_profiles_numbers
 def test_neither_systems_help_lists_the_others_options(capsys, monkeypatch):
     _, ours = page_of("fedloge", capsys, monkeypatch)
     _, theirs = page_of("run", capsys, monkeypatch)
-    assert set(Settings.model_fields) <= ours.keys() and set(FedMuscle.model_fields) <= theirs.keys()
-    assert not (ours.keys() | set(FLAGS.values())) & (FedMuscle.model_fields.keys() - Settings.model_fields.keys())
-    assert not theirs.keys() & (Settings.model_fields.keys() - FedMuscle.model_fields.keys() | {"beta"})
+    assert (
+        set(Settings.model_fields) <= ours.keys() and set(FedMuscle.model_fields) <= theirs.keys()
+    )
+    assert not (ours.keys() | set(FLAGS.values())) & (
+        FedMuscle.model_fields.keys() - Settings.model_fields.keys()
+    )
+    assert not theirs.keys() & (
+        Settings.model_fields.keys() - FedMuscle.model_fields.keys() | {"beta"}
+    )
     assert not set(fedmuscles.original.COUNTS) & ours.keys()
 
 
-# --- mistakes -----------------------------------------------------------------------------------------------------------------
+# --- mistakes
 
 
 @pytest.mark.parametrize(
@@ -134,7 +208,13 @@ def test_neither_systems_help_lists_the_others_options(capsys, monkeypatch):
         ("fedloge --gpu 99", "device: 'cuda:99' can't be used here"),
         ("fedloge --data-dir nowhere", "data_dir: nowhere: no such folder"),
         ("fedloge --save-models taken", "taken: a file, where a folder is needed"),
-        ("realign nowhere", "nowhere: no such file; `python -m fedmuscle_lib fedloge --save-models FOLDER` writes one"),
+        (
+            "realign nowhere",
+            (
+                "nowhere: no such file; `python -m fedmuscle_lib fedloge --save-models FOLDER`"
+                " writes one"
+            ),
+        ),
         ("realign taken", "taken: not readable tensors"),
         ("realign taken --device quantum", "device: 'quantum' can't be used here"),
     ],
@@ -147,25 +227,40 @@ def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, sto
     assert last.startswith("error: ") and message in last
 
 
-# --- fedloge and realign: results ----------------------------------------------------------------------------------------------
+# --- fedloge and realign: results
 
 
 def numbers(printed: str, title: str) -> pd.DataFrame:
     """The values of the table below a title, by head."""
     lines = printed[printed.index(title) :].split("\n\n")[0].splitlines()
-    rows = [match.groups() for match in (re.fullmatch(r"(.*?)((?: +-?\d+\.\d\d)+)", line) for line in lines) if match]
-    return pd.DataFrame([[float(value) for value in values.split()] for _, values in rows], index=[head for head, _ in rows])
+    rows = [
+        match.groups()
+        for match in (re.fullmatch(r"(.*?)((?: +-?\d+\.\d\d)+)", line) for line in lines)
+        if match
+    ]
+    return pd.DataFrame(
+        [[float(value) for value in values.split()] for _, values in rows],
+        index=[head for head, _ in rows],
+    )
 
 
 def test_the_two_commands_of_the_readme(line, store, world, tmp_path, capsys):
-    """Train with SSE-C, then realign the heads of the saved model: it predicts as at the end of its run."""
+    """Train with SSE-C, then realign the heads of the saved model: it predicts as at the end of its
+    run.
+    """
     folder = tmp_path / "model"
     assert main([*line, "--save-models", str(folder)]) == 0
     trained = capsys.readouterr().out
-    assert max(map(len, trained.split("Global model")[1].split(str(tmp_path))[0].splitlines())) <= 100
-    of_global, of_clients = (numbers(trained, title) for title in ("Global model,", "Clients' own models,"))
+    assert (
+        max(map(len, trained.split("Global model")[1].split(str(tmp_path))[0].splitlines())) <= 100
+    )
+    of_global, of_clients = (
+        numbers(trained, title) for title in ("Global model,", "Clients' own models,")
+    )
     assert of_global.index.tolist() == ["sse_c", "shared", "realigned"] and of_global.shape[1] == 4
-    assert {"local", "local + shared", "local + realigned", "shared + realigned"} < set(of_clients.index) and of_clients.shape[1] == 8
+    assert {"local", "local + shared", "local + realigned", "shared + realigned"} < set(
+        of_clients.index
+    ) and of_clients.shape[1] == 8
     assert re.search(r"per client and round: 0\.\d\d MB up, 0\.\d\d MB down; \d+ s in all", trained)
     realign = trained.splitlines()[-1].partition("realign it: python -m fedmuscle_lib ")[2]
     assert realign == f"realign {folder} --data-dir {world}"
@@ -177,7 +272,10 @@ def test_the_two_commands_of_the_readme(line, store, world, tmp_path, capsys):
         found = numbers(table, table.splitlines()[0])
         before, after, change = found.index
         pd.testing.assert_frame_equal(found.loc[[before, after]], whole.loc[[before, after]])
-        assert change == "change" and ((found.loc[after] - found.loc[before] - found.loc[change]).abs() < 0.011).all()
+        assert (
+            change == "change"
+            and ((found.loc[after] - found.loc[before] - found.loc[change]).abs() < 0.011).all()
+        )
 
     assert main([*realign.split(), "--norm", "0.01"]) == 0
     other, *_ = again = capsys.readouterr().out.split("\n\n")[1:-1]
@@ -202,10 +300,13 @@ def test_each_systems_algorithms_are_listed(capsys):
     assert [part.splitlines()[0] for part in (first, second, third)] == listed
     assert [row.split()[0] for row in second.splitlines()[1:]] == methods.names()
     assert "fedmuscle        FedMuscle                      the paper" in first
-    assert "fedprox          FedProx (Li et al., 2020): FedAvg with a term" in second and "FedProx" not in first
+    assert (
+        "fedprox          FedProx (Li et al., 2020): FedAvg with a term" in second
+        and "FedProx" not in first
+    )
 
 
-# --- both systems' runs --------------------------------------------------------------------------------------------------------
+# --- both systems' runs
 
 
 @pytest.fixture(scope="module")
@@ -232,15 +333,33 @@ def listed(capsys, *arguments):
 
 def test_runs_of_both_systems_are_listed_and_deleted_by_system(both, store, capsys):
     header, *rows, total = listed(capsys)
-    assert header.split()[:8] == ["address", "system", "algorithm", "public", "setup", "data", "seed", "profile"]
+    assert header.split()[:8] == [
+        "address",
+        "system",
+        "algorithm",
+        "public",
+        "setup",
+        "data",
+        "seed",
+        "profile",
+    ]
     found = {row.split()[1]: row for row in rows}
-    assert found["fedmuscle"].split()[2:5] == ["local", "voc", "setup1"] and "glyphs" not in found["fedmuscle"]
-    assert found["fedloge"].split()[2:6] == ["fedavg", "glyphs", "0", "mini"] and "clients=4" in found["fedloge"]
+    assert (
+        found["fedmuscle"].split()[2:5] == ["local", "voc", "setup1"]
+        and "glyphs" not in found["fedmuscle"]
+    )
+    assert (
+        found["fedloge"].split()[2:6] == ["fedavg", "glyphs", "0", "mini"]
+        and "clients=4" in found["fedloge"]
+    )
     assert total.startswith("2 runs, ")
 
     listed(capsys, "delete", "--system", "fedmuscle", "--yes")
     header, row, _ = listed(capsys)
-    assert header.split()[:5] == ["address", "algorithm", "data", "seed", "profile"] and " fedavg " in row  # one system needs no column
+    assert (
+        header.split()[:5] == ["address", "algorithm", "data", "seed", "profile"]
+        and " fedavg " in row
+    )  # one system needs no column
     listed(capsys, "delete", "--algorithm", "fedavg", "--yes")
     assert not list(store.entries())
 
@@ -249,7 +368,9 @@ def test_runs_of_both_systems_are_listed_and_deleted_by_system(both, store, caps
 def figures(both, store, tmp_path):
     """The folder ``figures`` with both runs shipped."""
     (tmp_path / "figures/mini").mkdir(parents=True)
-    store.ship([history.provenance["address"] for history in both], tmp_path / "figures/mini/runs.zip")
+    store.ship(
+        [history.provenance["address"] for history in both], tmp_path / "figures/mini/runs.zip"
+    )
     shutil.rmtree(store.root)
     return tmp_path / "figures"
 

@@ -1,4 +1,6 @@
-"""Classifiers that are never trained: what an equiangular tight frame is, and that the sparse one keeps its angles."""
+"""Classifiers that are never trained: what an equiangular tight frame is, and that the sparse one
+keeps its angles.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_a_simplex_etf_has_unit_rows_and_equal_cosines(dim, classes):
     wanted = torch.full((classes, classes), -1 / (classes - 1)).fill_diagonal_(1)
     torch.testing.assert_close(cosines, wanted, rtol=0, atol=1e-5)
     torch.testing.assert_close(weight.sum(0), torch.zeros(dim), rtol=0, atol=1e-5)
-    assert angles(weight) == pytest.approx([math.degrees(math.acos(-1 / (classes - 1)))] * (classes * (classes - 1) // 2), abs=1e-2)
+    assert angles(weight) == pytest.approx(
+        [math.degrees(math.acos(-1 / (classes - 1)))] * (classes * (classes - 1) // 2), abs=1e-2
+    )
 
 
 def test_angles_do_not_depend_on_norms():
@@ -32,14 +36,20 @@ def test_angles_do_not_depend_on_norms():
 def test_the_closed_gradient_is_autograds():
     weight = torch.randn(7, 20, generator=draws(), dtype=torch.float64, requires_grad=True)
     norms = weight.norm(dim=1)
-    cosines = (weight @ weight.T / (norms[:, None] * norms)).masked_fill(torch.eye(7, dtype=torch.bool), -1)
-    (((norms - 0.1) ** 2).sum() - cosines.max(1).values.clip(-0.99999, 0.99999).arccos().mean()).backward()
+    cosines = (weight @ weight.T / (norms[:, None] * norms)).masked_fill(
+        torch.eye(7, dtype=torch.bool), -1
+    )
+    (
+        ((norms - 0.1) ** 2).sum() - cosines.max(1).values.clip(-0.99999, 0.99999).arccos().mean()
+    ).backward()
     torch.testing.assert_close(_gradient(weight.detach(), 0.1), weight.grad)
 
 
 def test_rows_that_coincide_have_no_pull():
     weight = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    torch.testing.assert_close(_gradient(weight, 0.5), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))  # of the norms alone
+    torch.testing.assert_close(
+        _gradient(weight, 0.5), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    )  # of the norms alone
 
 
 @pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.6])
@@ -61,10 +71,14 @@ def test_a_sparse_etf_comes_back_to_the_angles_and_to_its_norm():
 @pytest.mark.slow
 @pytest.mark.parametrize("classes, angle, norm", [(10, 96.379, 0.1006), (100, 90.578, 0.1002)])
 def test_sse_c_has_the_authors_mean_angle_and_norm(classes, angle, norm):
-    """Printed in the logs of their runs, whose features have 512 dimensions. 2 and 14 seconds on an idle core."""
+    """Printed in the logs of their runs, whose features have 512 dimensions. 2 and 14 seconds on an
+    idle core.
+    """
     weight = sparse_etf(512, classes, draws())
     assert round(float(angles(weight).mean()), 3) == angle
-    assert float(weight.norm(dim=1).mean()) == pytest.approx(norm, abs=2e-4)  # a training, which processors round differently
+    assert float(weight.norm(dim=1).mean()) == pytest.approx(
+        norm, abs=2e-4
+    )  # a training, which processors round differently
 
 
 @pytest.mark.parametrize(
@@ -73,7 +87,10 @@ def test_sse_c_has_the_authors_mean_angle_and_norm(classes, angle, norm):
         ({"dim": 3, "classes": 4}, "4 classes in 3 dimensions"),
         ({"dim": 3, "classes": 1}, "1 classes in 3 dimensions"),
         ({"dim": 4, "classes": 4, "sparsity": 1.0}, r"sparsity = 1.0: a share in \[0, 1\)"),
-        ({"dim": 4, "classes": 4, "sparsity": 0.9}, r"sparsity = 0.9 leaves class \d no entry of 4"),
+        (
+            {"dim": 4, "classes": 4, "sparsity": 0.9},
+            r"sparsity = 0.9 leaves class \d no entry of 4",
+        ),
     ],
 )
 def test_what_has_no_frame_is_refused(given, said):

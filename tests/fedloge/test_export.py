@@ -39,14 +39,23 @@ def evaluated(path, norm=None, **changes) -> pd.DataFrame:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fedloge", "ditto"])
-def test_a_saved_model_predicts_as_at_the_end_of_its_run(settings, store, tmp_path, mini_world, algorithm):
-    history = run(settings(algorithm=algorithm, rounds=2), progress=str, store=store, save_models=tmp_path / "models")
+def test_a_saved_model_predicts_as_at_the_end_of_its_run(
+    settings, store, tmp_path, mini_world, algorithm
+):
+    history = run(
+        settings(algorithm=algorithm, rounds=2),
+        progress=str,
+        store=store,
+        save_models=tmp_path / "models",
+    )
     again = evaluated(tmp_path / "models", data_dir=mini_world)
     pd.testing.assert_frame_equal(again, history.final(), check_exact=True)
 
 
 @pytest.mark.slow
-def test_a_stored_run_is_computed_again_for_its_models_and_compared(settings, store, tmp_path, mini_world):
+def test_a_stored_run_is_computed_again_for_its_models_and_compared(
+    settings, store, tmp_path, mini_world
+):
     first = run(settings(), progress=str, store=store)
     again = run(settings(), progress=str, store=store, save_models=tmp_path / "models")
     assert again.metrics.equals(first.metrics) and (tmp_path / "models" / FILE).exists()
@@ -59,7 +68,9 @@ def test_another_norm_changes_the_realigned_global_head_alone(saved, mini_world)
     assert set(changed["head"]) == {"realigned"} and set(changed.scope) == {"global"}
 
 
-def test_a_disk_that_gets_full_is_told_with_the_files_name(saved, tmp_path, mini_world, monkeypatch):
+def test_a_disk_that_gets_full_is_told_with_the_files_name(
+    saved, tmp_path, mini_world, monkeypatch
+):
     def full(*_):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
@@ -76,7 +87,12 @@ def test_a_file_that_is_no_saved_model_is_named(settings, saved, store, tmp_path
     with pytest.raises(DataError, match=f"{FILE}: not readable tensors"):
         load(path)
     with pytest.raises(NotOurs, match=f"{FILE}: not a model that was saved by this command"):
-        run(settings(), progress=lambda tick: pytest.fail("a round was trained"), store=store, save_models=tmp_path)
+        run(
+            settings(),
+            progress=lambda tick: pytest.fail("a round was trained"),
+            store=store,
+            save_models=tmp_path,
+        )
     path.unlink()
     trained = load(saved, data_dir=mini_world)
     for _ in range(2):  # its own is replaced
@@ -91,14 +107,28 @@ def test_a_file_that_is_no_saved_model_is_named(settings, saved, store, tmp_path
 @pytest.mark.parametrize(
     "algorithm, wrong, said",
     [
-        ("fedloge", {"options": {"fedloge.etf_steps": 2**53}}, r"fedloge.etf_steps: .* 1000000 \(got"),
-        ("fedbabu", {"options": {"fedbabu.tuned_epochs": 2**53}}, r"fedbabu.tuned_epochs: .* 1000 \(got"),
+        (
+            "fedloge",
+            {"options": {"fedloge.etf_steps": 2**53}},
+            r"fedloge.etf_steps: .* 1000000 \(got",
+        ),
+        (
+            "fedbabu",
+            {"options": {"fedbabu.tuned_epochs": 2**53}},
+            r"fedbabu.tuned_epochs: .* 1000 \(got",
+        ),
         ("fedloge", {"image_size": 30_000}, r"image_size: .* 512 \(got 30000"),
     ],
 )
-def test_settings_that_would_take_for_ever_are_refused_by_the_files_name(tmp_path, algorithm, wrong, said):
+def test_settings_that_would_take_for_ever_are_refused_by_the_files_name(
+    tmp_path, algorithm, wrong, said
+):
     settings = json.dumps(Settings(algorithm=algorithm, **toy.RUN).recorded() | wrong)
-    save_file({"w": torch.zeros(1)}, tmp_path / FILE, {"system": "fedloge", "settings": settings, "inputs": "{}"})
+    save_file(
+        {"w": torch.zeros(1)},
+        tmp_path / FILE,
+        {"system": "fedloge", "settings": settings, "inputs": "{}"},
+    )
     with pytest.raises(DataError, match=f"{FILE}: not a saved model .*{said}"):
         load(tmp_path)
 

@@ -25,7 +25,7 @@ def visit(method: Method, client: int = 0, counts: tuple[int, ...] = toy.COUNTS[
     return Visit(shared, method.private(client), received, data, toy.RECIPE, 0)
 
 
-# --- every method -------------------------------------------------------------------------------------------------------------
+# --- every method
 
 
 @every_method
@@ -47,11 +47,23 @@ def test_private_modules_never_leave_their_client(name):
     federation = toy.federation(name)
     sent = []
     receive = federation.server.receive
-    federation.server.receive = lambda client, round, update: (sent.append(update), receive(client, round, update))
+    federation.server.receive = lambda client, round, update: (
+        sent.append(update),
+        receive(client, round, update),
+    )
     federation.round(0)
-    states = [client.state() for client in federation.clients.values()]  # running statistics of two models may agree for a batch or two
-    private = [tensor for state in states for name, tensor in state.items() if name.split(".")[-1] in ("weight", "bias")]
-    assert len(sent) == 2 and not any(torch.equal(a, b) for update in sent for a in update.tensors.values() for b in private)
+    states = [
+        client.state() for client in federation.clients.values()
+    ]  # running statistics of two models may agree for a batch or two
+    private = [
+        tensor
+        for state in states
+        for name, tensor in state.items()
+        if name.split(".")[-1] in ("weight", "bias")
+    ]
+    assert len(sent) == 2 and not any(
+        torch.equal(a, b) for update in sent for a in update.tensors.values() for b in private
+    )
 
 
 @every_method
@@ -80,7 +92,9 @@ def test_making_modules_leaves_the_global_generator_alone(name):
 @every_method
 def test_every_option_says_where_its_value_is_from(name):
     for field in methods.get(name).Options.model_fields.values():
-        assert any(word in (field.description or "").lower() for word in ("authors", "paper", "readme"))
+        assert any(
+            word in (field.description or "").lower() for word in ("authors", "paper", "readme")
+        )
 
 
 def test_unknown_methods_and_options_are_refused():
@@ -91,8 +105,7 @@ def test_unknown_methods_and_options_are_refused():
 
 
 def test_a_baseline_is_one_file(tmp_path, monkeypatch):
-    (tmp_path / "half_rate.py").write_text(
-        """
+    (tmp_path / "half_rate.py").write_text("""
 from fedmuscle_lib.fedloge.methods.fedavg import FedAvg
 
 class Halved(FedAvg):
@@ -100,8 +113,7 @@ class Halved(FedAvg):
 
     def loss(self, visit, x, y):
         return super().loss(visit, x, y) / 2
-"""
-    )
+""")
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
     monkeypatch.setattr(Method, "registry", dict(Method.registry))
     halved = toy.federation("halved", recipe=Recipe(epochs=1, lr=0.0625))
@@ -112,7 +124,7 @@ class Halved(FedAvg):
     assert toy.same(toy.tensors(halved), toy.tensors(fedavg))  # powers of two, to the bit
 
 
-# --- FedAvg and what reduces to it --------------------------------------------------------------------------------------------
+# --- FedAvg and what reduces to it
 
 
 def test_fedavg_of_one_client_is_plain_sgd_to_the_bit():
@@ -133,14 +145,21 @@ def test_fedavg_of_one_client_is_plain_sgd_to_the_bit():
     assert all(map(torch.equal, federation.server.tensors.values(), plain))
 
 
-@pytest.mark.parametrize("name, options", [("fedprox", {"mu": 0.0}), ("ditto", {}), ("ratio_loss", {"beta": 0.0})])
+@pytest.mark.parametrize(
+    "name, options", [("fedprox", {"mu": 0.0}), ("ditto", {}), ("ratio_loss", {"beta": 0.0})]
+)
 def test_what_shares_a_model_as_fedavg_does_is_fedavg_to_the_bit(name, options):
-    """FedProx without its term, Ditto's global model whatever its coefficient, and the ratio loss without ratios."""
+    """FedProx without its term, Ditto's global model whatever its coefficient, and the ratio loss
+    without ratios.
+    """
     one, fedavg = toy.federation(name, options), toy.federation("fedavg")
     for round in range(2):
         one.round(round)
         fedavg.round(round)
-    assert all(torch.equal(one.server.tensors[key], tensor) for key, tensor in fedavg.server.tensors.items())
+    assert all(
+        torch.equal(one.server.tensors[key], tensor)
+        for key, tensor in fedavg.server.tensors.items()
+    )
 
 
 def test_proximity_is_half_the_squared_distance():
@@ -151,7 +170,9 @@ def test_proximity_is_half_the_squared_distance():
     assert torch.allclose(head.weight.grad, torch.full((2, 3), 0.5))
 
 
-@pytest.mark.parametrize("name, option, model", [("fedprox", "mu", "shared"), ("ditto", "coefficient", "private")])
+@pytest.mark.parametrize(
+    "name, option, model", [("fedprox", "mu", "shared"), ("ditto", "coefficient", "private")]
+)
 def test_a_large_coefficient_holds_a_model_near_what_was_received(name, option, model):
     def moved(value):
         method = toy.method(name, {option: value})
@@ -162,7 +183,7 @@ def test_a_large_coefficient_holds_a_model_near_what_was_received(name, option, 
     assert moved(20.0) < moved(0.0) / 5
 
 
-# --- balanced softmax ---------------------------------------------------------------------------------------------------------
+# --- balanced softmax
 
 
 def test_balanced_softmax_weighs_classes_by_their_counts_and_leaves_absent_ones_out():
@@ -175,11 +196,13 @@ def test_balanced_softmax_weighs_classes_by_their_counts_and_leaves_absent_ones_
     assert torch.isfinite(logits.grad).all() and logits.grad[0, 2] == 0
 
 
-# --- FedLoGe ------------------------------------------------------------------------------------------------------------------
+# --- FedLoGe
 
 
 def trained_from_other_heads(name: str, shared: float = 1.0) -> tuple[Visit, Visit]:
-    """Two visits after training, of which the second began with another private head, and a shared one that is so many times as large."""
+    """Two visits after training, of which the second began with another private head, and a shared
+    one that is so many times as large.
+    """
     method = toy.method(name)
     one, other = visit(method), visit(method)
     with torch.no_grad():
@@ -205,7 +228,9 @@ def test_the_fixed_classifier_stays_and_every_party_makes_the_same():
     federation = toy.federation("fedloge")
     before = federation.method.sse_c.weight.clone()
     federation.round(0)
-    assert torch.equal(federation.method.sse_c.weight, before) and torch.equal(toy.method("fedloge").sse_c.weight, before)
+    assert torch.equal(federation.method.sse_c.weight, before) and torch.equal(
+        toy.method("fedloge").sse_c.weight, before
+    )
     assert not torch.equal(toy.method("fedloge", seed=1).sse_c.weight, before)
     assert not toy.method("fedloge", {"etf_bias": False}).sse_c.bias.any()
 
@@ -230,7 +255,9 @@ def test_fedloges_predictions_are_what_their_names_say():
         torch.testing.assert_close(head(h), wanted[name])
     of_all = method.global_heads(each.shared)
     assert of_all.keys() == {"sse_c", "shared", "realigned"}
-    torch.testing.assert_close(of_all["realigned"](h), h @ (1.7 * g.weight / g.weight.norm(dim=1, keepdim=True)).T + g.bias)
+    torch.testing.assert_close(
+        of_all["realigned"](h), h @ (1.7 * g.weight / g.weight.norm(dim=1, keepdim=True)).T + g.bias
+    )
 
 
 def test_private_heads_differ_from_client_to_client_and_stay_between_visits():
@@ -244,7 +271,7 @@ def test_private_heads_differ_from_client_to_client_and_stay_between_visits():
         assert toy.same(client.state(), before[number]) == (number not in drawn)
 
 
-# --- the other baselines ------------------------------------------------------------------------------------------------------
+# --- the other baselines
 
 
 def test_fedrods_personal_head_has_no_say_in_what_is_shared():
@@ -254,7 +281,9 @@ def test_fedrods_personal_head_has_no_say_in_what_is_shared():
 
 def test_fedetf_predicts_by_cosines_with_an_etf_of_its_own_dimension():
     method = toy.method("fedetf", {"temperature": 3.0})
-    torch.testing.assert_close(method.etf @ method.etf.T, torch.full((4, 4), -1 / 3).fill_diagonal_(1), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        method.etf @ method.etf.T, torch.full((4, 4), -1 / 3).fill_diagonal_(1), rtol=0, atol=1e-5
+    )
     shared = method.shared()
     h = torch.randn(50, 64, generator=torch.Generator().manual_seed(0))
     head = method.global_heads(shared)["etf"]
@@ -269,8 +298,12 @@ def test_fedetf_predicts_by_cosines_with_an_etf_of_its_own_dimension():
 def test_the_ratio_loss_compares_a_class_with_the_mean_of_the_others():
     method = toy.method("ratio_loss", {"alpha": 1.0, "beta": 0.1})
     weights = method.weights(torch.tensor([0.6, 0.3, 0.1, 0.0]))
-    rare = (0.6 + 0.3 + 0.1) / 3 / 0.1  # a class that nobody had counts as the rarest that somebody had
-    assert weights.tolist() == pytest.approx([1 + 0.1 * 0.5 / 3 / 0.6, 1 + 0.1 * 0.8 / 3 / 0.3, 1 + 0.1 * rare, 1 + 0.1 * rare])
+    rare = (
+        (0.6 + 0.3 + 0.1) / 3 / 0.1
+    )  # a class that nobody had counts as the rarest that somebody had
+    assert weights.tolist() == pytest.approx(
+        [1 + 0.1 * 0.5 / 3 / 0.6, 1 + 0.1 * 0.8 / 3 / 0.3, 1 + 0.1 * rare, 1 + 0.1 * rare]
+    )
     assert method.weights(torch.zeros(4)).tolist() == [1, 1, 1, 1]
     assert method.weights(torch.full((4,), 0.25)).tolist() == pytest.approx([1.1] * 4)
 
@@ -279,14 +312,19 @@ def test_the_ratio_loss_learns_shares_from_the_last_rounds_participants():
     federation = toy.federation("ratio_loss")
     federation.round(0)
     total = torch.tensor(toy.COUNTS).sum(0)
-    torch.testing.assert_close(federation.server.tensors["proportions.classes"], total / total.sum())
+    torch.testing.assert_close(
+        federation.server.tensors["proportions.classes"], total / total.sum()
+    )
 
 
 def test_fedrep_trains_its_head_first_and_its_network_then():
     method = toy.method("fedrep", {"head_epochs": 2})
     each = visit(method)
     parameters = [[id(p) for p in trained] for _, trained in method.phases(each)]
-    assert parameters == [[id(p) for p in each.private.parameters()], [id(p) for p in each.shared.parameters()]]
+    assert parameters == [
+        [id(p) for p in each.private.parameters()],
+        [id(p) for p in each.shared.parameters()],
+    ]
     with_head_only = visit(method)
     phases = list(method.phases(with_head_only))[:1]
     method.phases = lambda _: iter(phases)
@@ -302,11 +340,17 @@ def test_fedbabus_clients_tune_a_copy_of_one_head_that_stays():
     rows = federation.evaluate(1)
     assert torch.equal(federation.method.random_head.weight, before)
     assert rows == federation.evaluate(1)
-    assert {(row["scope"], row["head"]) for row in rows} == {("global", "random"), ("personal", "fine-tuned")}
+    assert {(row["scope"], row["head"]) for row in rows} == {
+        ("global", "random"),
+        ("personal", "fine-tuned"),
+    }
     method = toy.method("fedbabu", {"tuned_epochs": 30})
     each = visit(method)
     h = each.data.features(each.shared["backbone"])
-    loss = {name: cross_entropy(head(h), each.data.samples.targets) for name, head in method.personal_heads(each).items()}
+    loss = {
+        name: cross_entropy(head(h), each.data.samples.targets)
+        for name, head in method.personal_heads(each).items()
+    }
     assert loss["fine-tuned"] < cross_entropy(method.random_head(h), each.data.samples.targets)
 
 

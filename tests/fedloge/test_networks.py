@@ -18,7 +18,10 @@ def test_features_are_d_numbers_from_0_for_any_side(name, dim, side):
     assert all(p.grad is not None for p in network.parameters())
 
 
-@pytest.mark.parametrize("name, parameters", [("resnet18", 11_173_962), ("resnet34", 21_282_122), ("resnet50", 23_528_522)])
+@pytest.mark.parametrize(
+    "name, parameters",
+    [("resnet18", 11_173_962), ("resnet34", 21_282_122), ("resnet50", 23_528_522)],
+)
 def test_resnets_have_the_known_number_of_parameters_with_ten_classes(name, parameters):
     with torch.device("meta"):
         network = NETWORKS[name]()

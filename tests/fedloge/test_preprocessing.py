@@ -10,18 +10,30 @@ from fedmuscle_lib.fedloge.preprocessing import LocalData, Preprocessing
 
 def numbered(side: int = 16) -> torch.Tensor:
     """One image whose pixels are all different and none is black."""
-    return (1 + torch.arange(side * side)).view(1, 1, side, side).expand(1, 3, side, side).clamp(max=255).to(torch.uint8)
+    return (
+        (1 + torch.arange(side * side))
+        .view(1, 1, side, side)
+        .expand(1, 3, side, side)
+        .clamp(max=255)
+        .to(torch.uint8)
+    )
 
 
 def augmented(preprocessing: Preprocessing, images: torch.Tensor) -> torch.Tensor:
-    return preprocessing.augment(images, preprocessing.drawn(len(images), torch.Generator().manual_seed(0)))
+    return preprocessing.augment(
+        images, preprocessing.drawn(len(images), torch.Generator().manual_seed(0))
+    )
 
 
 def test_a_crop_is_a_window_of_the_padded_image_mirrored_or_not():
     side, padding = 12, 2
     image = numbered(side)
     padded = torch.nn.functional.pad(image, [padding] * 4)[0]
-    windows = [padded[:, i : i + side, j : j + side] for i in range(2 * padding + 1) for j in range(2 * padding + 1)]
+    windows = [
+        padded[:, i : i + side, j : j + side]
+        for i in range(2 * padding + 1)
+        for j in range(2 * padding + 1)
+    ]
     for flip in (True, False):
         wanted = windows + ([window.flip(-1) for window in windows] if flip else [])
         crops = augmented(Preprocessing(padding=padding, flip=flip), image.expand(1000, -1, -1, -1))
@@ -51,7 +63,12 @@ def test_batches_follow_from_their_address_alone():
     first = passed(one, 2, 1)
     passed(one, 0, 0)
     assert torch.equal(passed(one, 2, 1), first) and torch.equal(passed(data(), 2, 1), first)
-    for other in (passed(one, 2, 2), passed(one, 3, 1), passed(data(client=1), 2, 1), passed(data(seed=1), 2, 1)):
+    for other in (
+        passed(one, 2, 2),
+        passed(one, 3, 1),
+        passed(data(client=1), 2, 1),
+        passed(data(seed=1), 2, 1),
+    ):
         assert not torch.equal(other, first)
 
 
@@ -63,4 +80,6 @@ def test_an_epoch_has_every_sample_once_with_its_label():
         return [(image.numpy().tobytes(), int(label)) for image, label in zip(x, y, strict=True)]
 
     seen = [pair for batch in local.batches(0, 0, 8) for pair in pairs(*batch)]
-    assert sorted(seen) == sorted(pairs(local.preprocessing.read(images), labels)) and local.counts.tolist() == [9, 8, 5, 2]
+    assert sorted(seen) == sorted(
+        pairs(local.preprocessing.read(images), labels)
+    ) and local.counts.tolist() == [9, 8, 5, 2]

@@ -1,4 +1,6 @@
-"""A federation in one process: rounds that can be repeated and resumed to the bit, and what is evaluated."""
+"""A federation in one process: rounds that can be repeated and resumed to the bit, and what is
+evaluated.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def kept(federation) -> dict:
     return torch.load(buffer, weights_only=True)
 
 
-# --- rounds -------------------------------------------------------------------------------------------------------------------
+# --- rounds
 
 
 @STATEFUL
@@ -42,7 +44,10 @@ def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(name):
     assert [resumed.round(round) for round in (1, 2)] == losses[1:]
     assert toy.same(toy.tensors(resumed), toy.tensors(whole))
     assert resumed.evaluate(3) == whole.evaluate(3)
-    assert resumed.server.uplink == whole.server.uplink and resumed.server.downlink == whole.server.downlink
+    assert (
+        resumed.server.uplink == whole.server.uplink
+        and resumed.server.downlink == whole.server.downlink
+    )
 
 
 @STATEFUL
@@ -75,13 +80,20 @@ def test_a_state_is_not_changed_by_the_rounds_that_follow():
 
 
 def _named(state: dict) -> dict[str, torch.Tensor]:
-    return {f"client {k}: {name}": value for k, own in state["clients"].items() for name, value in own.items()}
+    return {
+        f"client {k}: {name}": value
+        for k, own in state["clients"].items()
+        for name, value in own.items()
+    }
 
 
 def test_running_statistics_are_averaged_by_samples():
     federation, received = toy.federation(), {}
     receive = federation.server.receive
-    federation.server.receive = lambda client, round, update: (received.update({client: update}), receive(client, round, update))
+    federation.server.receive = lambda client, round, update: (
+        received.update({client: update}),
+        receive(client, round, update),
+    )
     federation.round(0)
     sizes = [sum(own) for own in toy.COUNTS]
     for name, tensor in federation.server.tensors.items():
@@ -92,14 +104,18 @@ def test_running_statistics_are_averaged_by_samples():
             mean = sum(n * part for n, part in zip(sizes, parts, strict=True)) / sum(sizes)
             torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-9)
         else:
-            assert name.endswith("num_batches_tracked") and tensor.dtype == torch.int64 and tensor > 0
+            assert (
+                name.endswith("num_batches_tracked") and tensor.dtype == torch.int64 and tensor > 0
+            )
 
 
 def test_only_who_is_drawn_is_counted():
     federation = toy.federation(counts=toy.COUNTS * 3, participation=0.5)
     for round in range(3):
         federation.round(round)
-    assert {key[1] for key in federation.server.uplink if key[0] == 1} == set(federation.server.participants(1))
+    assert {key[1] for key in federation.server.uplink if key[0] == 1} == set(
+        federation.server.participants(1)
+    )
     assert len(federation.server.uplink) == len(federation.server.downlink) == 9
 
 
@@ -112,7 +128,13 @@ def test_a_client_without_samples_is_never_drawn():
 
 
 def test_a_loss_that_is_not_finite_names_its_client():
-    with pytest.raises(Diverged, match=r"client 0: the local loss is not finite in round 1, epoch \d, batch \d+; is lr = 1e\+20 too large"):
+    with pytest.raises(
+        Diverged,
+        match=(
+            r"client 0: the local loss is not finite in round 1, epoch \d, batch \d+; is lr ="
+            r" 1e\+20 too large"
+        ),
+    ):
         toy.federation(recipe=Recipe(lr=1e20, epochs=4)).round(0)
 
 
@@ -127,26 +149,42 @@ def test_what_a_client_keeps_to_itself_is_finite():
         return loss
 
     client.method.train = spoiling
-    with pytest.raises(Diverged, match=r"client 0: '.*' is not finite after training in round 3; is lr or an option too large"):
+    with pytest.raises(
+        Diverged,
+        match=(
+            r"client 0: '.*' is not finite after training in round 3; is lr or an option too large"
+        ),
+    ):
         federation.round(2)
 
 
 def test_logits_that_are_not_finite_are_no_accuracy():
     federation = toy.federation()
     federation.server.tensors["head.weight"].fill_(3e38)
-    with pytest.raises(Diverged, match="the global model: the logits of the head '.*' are not finite"):
+    with pytest.raises(
+        Diverged, match="the global model: the logits of the head '.*' are not finite"
+    ):
         federation.evaluate(1)
 
 
 def test_training_learns():
-    federation = toy.federation("fedloge", {"etf_steps": 300, "etf_lr": 1e-3}, counts=((40, 40, 40, 40),) * 2, recipe=Recipe(epochs=3))
+    federation = toy.federation(
+        "fedloge",
+        {"etf_steps": 300, "etf_lr": 1e-3},
+        counts=((40, 40, 40, 40),) * 2,
+        recipe=Recipe(epochs=3),
+    )
     for round in range(3):
         federation.round(round)
-    found = {row["head"]: row["value"] for row in federation.evaluate(3) if row["scope"] == "global" and row["group"] == "all"}
+    found = {
+        row["head"]: row["value"]
+        for row in federation.evaluate(3)
+        if row["scope"] == "global" and row["group"] == "all"
+    }
     assert min(found.values()) > 60, found
 
 
-# --- evaluation ---------------------------------------------------------------------------------------------------------------
+# --- evaluation
 
 
 def test_accuracies_are_shares_of_hits_by_group():
@@ -155,11 +193,17 @@ def test_accuracies_are_shares_of_hits_by_group():
     logits = torch.nn.functional.one_hot(predicted, 4).float()
     assert test.accuracies(logits) == {"all": 75, "head": 50, "middle": 100, "tail": 75}
     rows = torch.tensor([1, 2, 3])
-    assert test.accuracies(logits[rows], rows) == {"all": pytest.approx(200 / 3), "head": 0, "middle": 100}
+    assert test.accuracies(logits[rows], rows) == {
+        "all": pytest.approx(200 / 3),
+        "head": 0,
+        "middle": 100,
+    }
 
 
 def by_hand(federation, head: str, masked: bool) -> dict[str, tuple[float, int]]:
-    """The mean over clients of each group's accuracy, from logits of each client's own images, and over how many clients."""
+    """The mean over clients of each group's accuracy, from logits of each client's own images, and
+    over how many clients.
+    """
     test, scores = toy.samples((5,) * toy.CLASSES, seed=99), {}
     for client in federation.clients.values():
         rows = client.local_test
@@ -168,26 +212,48 @@ def by_hand(federation, head: str, masked: bool) -> dict[str, tuple[float, int]]
         visit = client._visit(type("M", (), {"tensors": federation.server.tensors}), 1)
         model, labels = federation.method.personal_backbone(visit).eval(), test.targets[rows]
         with torch.no_grad():
-            logits = federation.method.personal_heads(visit)[head](model(Preprocessing().read(test.inputs[rows])))
+            logits = federation.method.personal_heads(visit)[head](
+                model(Preprocessing().read(test.inputs[rows]))
+            )
         if masked:
             logits[:, [c for c in range(toy.CLASSES) if c not in labels]] = -torch.inf
         hits = logits.argmax(1) == labels
         for group, classes in {"all": range(toy.CLASSES), **toy.GROUPS}.items():
-            own = [bool(hit) for hit, label in zip(hits, labels, strict=True) if int(label) in classes]
+            own = [
+                bool(hit) for hit, label in zip(hits, labels, strict=True) if int(label) in classes
+            ]
             if own:
                 scores.setdefault(group, []).append(100 * sum(own) / len(own))
-    return {group: (pytest.approx(sum(values) / len(values)), len(values)) for group, values in scores.items()}
+    return {
+        group: (pytest.approx(sum(values) / len(values)), len(values))
+        for group, values in scores.items()
+    }
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("name, head", [("fedavg", "head"), ("fedloge", "local + shared"), ("ditto", "head")])
-def test_a_personal_value_is_the_unweighted_mean_over_clients_that_have_the_group(name, head, masked):
+@pytest.mark.parametrize(
+    "name, head", [("fedavg", "head"), ("fedloge", "local + shared"), ("ditto", "head")]
+)
+def test_a_personal_value_is_the_unweighted_mean_over_clients_that_have_the_group(
+    name, head, masked
+):
     local_tests = [*toy.LOCAL_TESTS, torch.tensor([], dtype=torch.int64)]
     federation = toy.federation(name, counts=(*toy.COUNTS, (1, 1, 1, 1)), local_tests=local_tests)
     federation.round(0)
-    rows = [row for row in federation.evaluate(1) if (row["scope"], row["head"], row["masked"]) == ("personal", head, masked)]
-    assert {row["group"]: (row["value"], row["clients"]) for row in rows} == by_hand(federation, head, masked)
-    assert {row["group"]: row["clients"] for row in rows} == {"all": 2, "head": 2, "middle": 2, "tail": 1}
+    rows = [
+        row
+        for row in federation.evaluate(1)
+        if (row["scope"], row["head"], row["masked"]) == ("personal", head, masked)
+    ]
+    assert {row["group"]: (row["value"], row["clients"]) for row in rows} == by_hand(
+        federation, head, masked
+    )
+    assert {row["group"]: row["clients"] for row in rows} == {
+        "all": 2,
+        "head": 2,
+        "middle": 2,
+        "tail": 1,
+    }
 
 
 def test_every_head_is_evaluated_with_and_without_a_mask_and_a_mask_never_costs_accuracy():
@@ -195,19 +261,37 @@ def test_every_head_is_evaluated_with_and_without_a_mask_and_a_mask_never_costs_
     federation.round(0)
     rows = federation.evaluate(1)
     assert {row["round"] for row in rows} == {1}
-    assert {(row["masked"], row["clients"]) for row in rows if row["scope"] == "global"} == {(False, 0)}
-    personal = {(row["head"], row["group"], row["masked"]): row["value"] for row in rows if row["scope"] == "personal"}
+    assert {(row["masked"], row["clients"]) for row in rows if row["scope"] == "global"} == {
+        (False, 0)
+    }
+    personal = {
+        (row["head"], row["group"], row["masked"]): row["value"]
+        for row in rows
+        if row["scope"] == "personal"
+    }
     assert len(personal) == 6 * 4 * 2
-    assert all(personal[head, group, True] >= value for (head, group, masked), value in personal.items() if not masked)
+    assert all(
+        personal[head, group, True] >= value
+        for (head, group, masked), value in personal.items()
+        if not masked
+    )
 
 
 @pytest.mark.parametrize("name, passes", [("fedloge", 1), ("fedavg", 1), ("ditto", 1 + 2)])
 def test_the_test_set_passes_each_backbone_once(name, passes, monkeypatch):
-    """A shared backbone once for all heads and clients; a private one once for each client, on its own local test."""
+    """A shared backbone once for all heads and clients; a private one once for each client, on its
+    own local test.
+    """
     federation = toy.federation(name)
     seen = []
     features = TestSet.features
-    monkeypatch.setattr(TestSet, "features", lambda self, backbone, rows=slice(None): seen.append(rows) or features(self, backbone, rows))
+    monkeypatch.setattr(
+        TestSet,
+        "features",
+        lambda self, backbone, rows=slice(None): (
+            seen.append(rows) or features(self, backbone, rows)
+        ),
+    )
     federation.evaluate(0)
     assert len(seen) == passes and seen[0] == slice(None)
     assert [len(rows) for rows in seen[1:]] == [4, 4][: passes - 1]

@@ -11,18 +11,23 @@ from fedmuscle_lib.fedloge.server import Server, weighted_mean
 
 
 def tensors(value: float = 0.0) -> dict[str, torch.Tensor]:
-    return {"w": torch.full((2, 3), value), "running_mean": torch.full((3,), 10 * value), "batches": torch.tensor(int(value))}
+    return {
+        "w": torch.full((2, 3), value),
+        "running_mean": torch.full((3,), 10 * value),
+        "batches": torch.tensor(int(value)),
+    }
 
 
 def server(clients=(0, 1, 2), participation=1.0, seed=0) -> Server:
     return Server(clients, tensors(), participation, (seed,))
 
 
-# --- who takes part -----------------------------------------------------------------------------------------------------------
+# --- who takes part
 
 
 @pytest.mark.parametrize(
-    "clients, share, count", [(40, 0.3, 12), (40, 0.2, 8), (100, 0.29, 29), (10, 0.55, 5), (20, 1.0, 20), (5, 0.01, 1)]
+    "clients, share, count",
+    [(40, 0.3, 12), (40, 0.2, 8), (100, 0.29, 29), (10, 0.55, 5), (20, 1.0, 20), (5, 0.01, 1)],
 )
 def test_the_whole_part_of_the_share_takes_part_and_at_least_one(clients, share, count):
     drawn = [server(range(clients), share).participants(round) for round in range(50)]
@@ -49,7 +54,7 @@ def test_nobody_is_no_federation():
         server(clients=())
 
 
-# --- the mean -----------------------------------------------------------------------------------------------------------------
+# --- the mean
 
 
 def test_the_mean_weighs_each_client_by_its_samples_buffers_included():
@@ -64,7 +69,10 @@ def test_the_mean_weighs_each_client_by_its_samples_buffers_included():
 
 
 def test_the_mean_of_one_is_itself_to_the_bit():
-    part = {"w": torch.randn(100, generator=torch.Generator().manual_seed(0)), "batches": torch.tensor(2**53 + 1 - 1)}
+    part = {
+        "w": torch.randn(100, generator=torch.Generator().manual_seed(0)),
+        "batches": torch.tensor(2**53 + 1 - 1),
+    }
     mean = weighted_mean([part], [7])
     assert all(torch.equal(mean[name], part[name]) for name in part)
 
@@ -78,7 +86,7 @@ def test_a_mean_waits_for_everybody_who_was_asked():
         one.aggregate()
 
 
-# --- what is refused ----------------------------------------------------------------------------------------------------------
+# --- what is refused
 
 
 def test_numbers_that_are_not_finite_are_a_divergence():
@@ -90,7 +98,9 @@ def test_numbers_that_are_not_finite_are_a_divergence():
 
 def test_an_update_is_taken_once_and_only_from_who_was_asked():
     one = server()
-    with pytest.raises(RefusedMessage, match="client 1 sent an update in round 1 that nobody asked it for"):
+    with pytest.raises(
+        RefusedMessage, match="client 1 sent an update in round 1 that nobody asked it for"
+    ):
         one.receive(1, 0, Update(tensors(), 5))
     one.send(1, 0)
     one.receive(1, 0, Update(tensors(), 5))
@@ -98,7 +108,7 @@ def test_an_update_is_taken_once_and_only_from_who_was_asked():
         one.receive(1, 0, Update(tensors(), 5))
 
 
-# --- what is counted ----------------------------------------------------------------------------------------------------------
+# --- what is counted
 
 
 def test_the_ledger_has_what_was_sent_by_round_and_client():

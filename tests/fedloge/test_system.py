@@ -18,7 +18,15 @@ def test_each_method_has_runs_of_its_own(address):
 
 @pytest.mark.parametrize(
     "change",
-    [{"imbalance": 0.02}, {"alpha": 1}, {"seed": 1}, {"clients": 9}, {"lr": 0.1}, {"threads": 2}, {"options": {"fedloge.norm": 0.2}}],
+    [
+        {"imbalance": 0.02},
+        {"alpha": 1},
+        {"seed": 1},
+        {"clients": 9},
+        {"lr": 0.1},
+        {"threads": 2},
+        {"options": {"fedloge.norm": 0.2}},
+    ],
 )
 def test_what_changes_a_number_changes_the_address(address, change):
     assert address(**change) != address()

@@ -1,4 +1,5 @@
-"""Table 1's algorithms: what each exchanges, whom it leaves alone, and what its steps are, on a federation of small users.
+"""Table 1's algorithms: what each exchanges, whom it leaves alone, and what its steps are, on a
+federation of small users.
 
 Users 2 and 3 have MLC, 4 and 5 IC100, and user 6 is alone with IC10.
 """
@@ -32,14 +33,34 @@ from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.tasks import TASKS
 
 PUBLIC = 34
-INSIDE = {"cofed", "fedhenn", "fedrcl", "pseudo_labeling", "sage"}  # all that they train on is in the local update
+INSIDE = {
+    "cofed",
+    "fedhenn",
+    "fedrcl",
+    "pseudo_labeling",
+    "sage",
+}  # all that they train on is in the local update
 ALONE = {"simclr", "pseudo_labeling", "fedrcl", "local", "own_teacher"}  # exchange nothing
 FEW = {"users": (4, 5, 6)}
-EAGER = {"cofed.margin": 0.0, "sage.threshold": 0.02}  # so that models of a few steps have something to say
+EAGER = {
+    "cofed.margin": 0.0,
+    "sage.threshold": 0.02,
+}  # so that models of a few steps have something to say
 SECOND_HALF = 3  # a round of six in which every algorithm does all that it does
 SHIPPED = sorted(path.stem for path in Path(algorithms.__file__).parent.glob("*.py"))
 # Clients do something else in each; others of the kind are tried where there is time.
-TOLD = {"cofed", "feddf", "fedhenn", "fedmuscle", "fedrcl", "frozen_peers", "head_only", "probe", "pseudo_labeling", "sage"}
+TOLD = {
+    "cofed",
+    "feddf",
+    "fedhenn",
+    "fedmuscle",
+    "fedrcl",
+    "frozen_peers",
+    "head_only",
+    "probe",
+    "pseudo_labeling",
+    "sage",
+}
 BASELINES = ["cofed", "feddf", "fedhenn", "fedrcl", "pseudo_labeling", "sage", "simclr"]
 
 
@@ -66,8 +87,12 @@ def begun(settings, name, where=lambda client: client, **given):
 
 
 def play(settings, name, where=lambda client: client):
-    """A round in which every algorithm does all that it does: its losses, and users' weights and operations after each phase."""
-    federation, algorithm = begun(settings, name, where, options=EAGER | {"pseudo_labeling.restart": True}, **FEW)
+    """A round in which every algorithm does all that it does: its losses, and users' weights and
+    operations after each phase.
+    """
+    federation, algorithm = begun(
+        settings, name, where, options=EAGER | {"pseudo_labeling.restart": True}, **FEW
+    )
     clients = [getattr(client, "_client", client) for client in federation.clients]
     losses, after = [], []
     for step in (algorithm.local_update, algorithm.communicate):
@@ -108,7 +133,7 @@ def unlike(n, classes, seed=0):
     return torch.randn(n, classes, generator=torch.Generator().manual_seed(seed))
 
 
-# --- what every algorithm has to do -------------------------------------------------------------------------------------------
+# --- what every algorithm has to do
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -125,9 +150,13 @@ def test_a_round_trains_with_finite_losses_and_counts_its_operations(played, nam
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_resumed_run_is_the_uninterrupted_one(settings, cut_off_and_resumed, name):
     """The same tables to the bit, though the run was cut off in the middle of a phase."""
-    rounds, after = {"pseudo_labeling": (9, 4), "cofed": (4, 3)}.get(name, (2, 1))  # labels are made before, and trained on afterwards
+    rounds, after = {"pseudo_labeling": (9, 4), "cofed": (4, 3)}.get(
+        name, (2, 1)
+    )  # labels are made before, and trained on afterwards
     options = EAGER | {"pseudo_labeling.restart": True}
-    cut_off_and_resumed(settings(algorithm=name, users=(4, 5, 6), rounds=rounds, options=options), after)
+    cut_off_and_resumed(
+        settings(algorithm=name, users=(4, 5, 6), rounds=rounds, options=options), after
+    )
 
 
 @pytest.mark.slow
@@ -159,7 +188,9 @@ def test_predictions_travel_within_a_label_space(settings, name, coupled):
     federation, algorithm = begun(settings, name, options={"sage.coupled": coupled})
     algorithm.local_update(federation, 0)
     algorithm.communicate(federation, 0)
-    expected = {(0, user): PUBLIC * 100 * 4 for user in (4, 5)}  # MLC's user 2 is alone here, and so is user 6
+    expected = {
+        (0, user): PUBLIC * 100 * 4 for user in (4, 5)
+    }  # MLC's user 2 is alone here, and so is user 6
     assert dict(federation.server.uplink) == expected == dict(federation.server.downlink)
 
 
@@ -169,36 +200,71 @@ def test_a_client_that_sends_nonsense_is_named(settings):
     with pytest.raises(RefusedMessage, match="user 5 sent predictions that are not finite"):
         algorithm.communicate(federation, 0)
     federation.clients[1].do = lambda part: torch.zeros(PUBLIC, 10)
-    with pytest.raises(RefusedMessage, match=r"user 5 sent predictions of shape \(34, 10\); \(34, 100\)"):
+    with pytest.raises(
+        RefusedMessage, match=r"user 5 sent predictions of shape \(34, 10\); \(34, 100\)"
+    ):
         algorithm.communicate(federation, 1)
 
 
 def test_groups_are_label_spaces(settings):
     federation = build(settings(users=(1, 2, 3, 6)))
-    assert [[c.user.number for c in group.clients] for group in federation.groups()] == [[1, 2, 3], [6]]
+    assert [[c.user.number for c in group.clients] for group in federation.groups()] == [
+        [1, 2, 3],
+        [6],
+    ]
     assert federation.groups()[1].space == LabelSpace("IC10", tuple(range(10)))
     federation.clients[1].classes = federation.clients[1].classes[:-1]
-    assert [[c.user.number for c in group.clients] for group in federation.groups()] == [[1, 3], [2], [6]]
+    assert [[c.user.number for c in group.clients] for group in federation.groups()] == [
+        [1, 3],
+        [2],
+        [6],
+    ]
 
 
-# --- messages -----------------------------------------------------------------------------------------------------------------
+# --- messages
 
 
 @pytest.mark.parametrize("module", SHIPPED)
 def test_an_algorithm_never_reaches_into_a_client(module):
     tree = ast.parse((Path(algorithms.__file__).parent / f"{module}.py").read_text())
     own = {"model", "task", "public", "train", "evaluation", "classes", "meter"}
-    others = {"settings", "self.settings", "group", "space", "group.space", "self.space"}  # that have one of their own
-    beside = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and "ClientSide" in map(ast.unparse, n.bases)]  # run at the client
+    others = {
+        "settings",
+        "self.settings",
+        "group",
+        "space",
+        "group.space",
+        "self.space",
+    }  # that have one of their own
+    beside = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.ClassDef) and "ClientSide" in map(ast.unparse, n.bases)
+    ]  # run at the client
     theirs = {inner for node in beside for inner in ast.walk(node)}
-    read = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in own and node not in theirs]
+    read = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in own and node not in theirs
+    ]
     assert not [ast.unparse(node) for node in read if ast.unparse(node.value) not in others]
-    imported = {name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node not in theirs for name in [node.module]}
-    assert not imported & {"fedmuscle_lib.fedmuscle.settings", "fedmuscle_lib.models", "fedmuscle_lib.data"}
+    imported = {
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node not in theirs
+        for name in [node.module]
+    }
+    assert not imported & {
+        "fedmuscle_lib.fedmuscle.settings",
+        "fedmuscle_lib.models",
+        "fedmuscle_lib.data",
+    }
 
 
 class Elsewhere:
-    """A client at the other end of a wire: what it is told and what it answers are pickled, and it has nothing but methods."""
+    """A client at the other end of a wire: what it is told and what it answers are pickled, and it
+    has nothing but methods.
+    """
 
     def __init__(self, client):
         self._client = client
@@ -216,14 +282,23 @@ def carried(value):
     return pickle.loads(pickle.dumps(value))
 
 
-@pytest.mark.parametrize("name", [each if each in TOLD else pytest.param(each, marks=pytest.mark.slow) for each in algorithms.names()])
+@pytest.mark.parametrize(
+    "name",
+    [
+        each if each in TOLD else pytest.param(each, marks=pytest.mark.slow)
+        for each in algorithms.names()
+    ],
+)
 def test_an_algorithm_does_the_same_to_clients_elsewhere(settings, played, name):
     here, there = played(name), play(settings, name, Elsewhere)
-    assert (here.server.uplink, here.server.downlink) == (there.server.uplink, there.server.downlink)
+    assert (here.server.uplink, here.server.downlink) == (
+        there.server.uplink,
+        there.server.downlink,
+    )
     assert all(equal(a, b) for (a, _), (b, _) in zip(here.after[1], there.after[1], strict=True))
 
 
-# --- which settings an algorithm reads ----------------------------------------------------------------------------------------
+# --- which settings an algorithm reads
 
 
 @pytest.fixture
@@ -238,7 +313,9 @@ def test_a_setting_that_is_read_and_ignored_is_an_error_that_names_both(settings
         ignores = ("tau",)
 
     federation, algorithm = begun(settings, "warm", **FEW)
-    with pytest.raises(IgnoredSetting, match="^warm ignores 'tau' but reads it: take it out of Warm.ignores$"):
+    with pytest.raises(
+        IgnoredSetting, match="^warm ignores 'tau' but reads it: take it out of Warm.ignores$"
+    ):
         algorithm.communicate(federation, 0)
 
     class Curious(LocalTraining):
@@ -282,10 +359,12 @@ def test_public_batches_may_have_a_size_of_their_own(settings):
     def sizes(**given):
         return [batch.size for batch, _ in FedMuscle(settings(**given)).public_batches(0)]
 
-    assert sizes() == sizes(public_batch_size=16) == [16, 16, 2] and sizes(public_batch_size=10) == [10, 10, 10, 4]
+    assert sizes() == sizes(public_batch_size=16) == [16, 16, 2] and sizes(
+        public_batch_size=10
+    ) == [10, 10, 10, 4]
 
 
-# --- a new file ---------------------------------------------------------------------------------------------------------------
+# --- a new file
 
 
 @pytest.fixture
@@ -314,12 +393,18 @@ def test_a_file_that_is_written_while_the_program_runs_is_found(folder):
     assert algorithms.get("plain").label == "Plain"
 
 
-# --- options ------------------------------------------------------------------------------------------------------------------
+# --- options
 
 
 def test_options_belong_to_one_algorithm_and_leave_the_runs_of_others_alone(settings):
-    plain, other = settings(algorithm="simclr"), settings(algorithm="simclr", options={"simclr.tau": 0.1})
-    default = settings(algorithm="simclr", options={"simclr.tau": 0.5, "fedhenn.samples": 64, "sage.balanced": False})
+    plain, other = (
+        settings(algorithm="simclr"),
+        settings(algorithm="simclr", options={"simclr.tau": 0.1}),
+    )
+    default = settings(
+        algorithm="simclr",
+        options={"simclr.tau": 0.5, "fedhenn.samples": 64, "sage.balanced": False},
+    )
     assert address_of(plain) == address_of(default) != address_of(other)
     assert algorithms.get("simclr")(other).options.tau == 0.1
 
@@ -338,7 +423,7 @@ def test_a_wrong_option_is_named(options, message):
         parse({"options": options})
 
 
-# --- FedRCL -------------------------------------------------------------------------------------------------------------------
+# --- FedRCL
 
 
 def test_fedrcl_without_its_terms_is_local_training(settings, locally):
@@ -358,21 +443,33 @@ def test_levels_go_from_shallow_to_the_representation(settings):
     width = client.model.projection.in_features
     assert [level.shape for level in levels] == [(4, width)] * 4 + [(4, 256)]
     torch.testing.assert_close(outputs, client.model(images))
-    torch.testing.assert_close(torch.nn.functional.normalize(levels[-1], dim=-1), client.model.represent(images))
+    torch.testing.assert_close(
+        torch.nn.functional.normalize(levels[-1], dim=-1), client.model.represent(images)
+    )
     assert len({level.sum().item() for level in levels}) == 5
 
 
 def test_pictures_are_alike_by_their_labels():
     alike, apart = TASKS["IC10"].alike(torch.tensor([3, 3, 5]))
-    assert alike.tolist() == [[True, True, False], [True, True, False], [False, False, True]] and torch.equal(apart, ~alike)
+    assert alike.tolist() == [
+        [True, True, False],
+        [True, True, False],
+        [False, False, True],
+    ] and torch.equal(apart, ~alike)
     hot = torch.tensor([[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, 1.0], [0, 0, 0, 0]])
     alike, apart = TASKS["MLC"].alike(hot)
-    assert alike[0].tolist() == [True, True, False, False, False]  # half of the classes; then a quarter, none, none
+    assert alike[0].tolist() == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]  # half of the classes; then a quarter, none, none
     assert apart[0].tolist() == [False, False, False, True, True]
     assert alike.diagonal().all() and not (alike & apart).any()
 
 
-# --- FedDF --------------------------------------------------------------------------------------------------------------------
+# --- FedDF
 
 
 def test_own_teacher_is_feddf_where_all_teachers_agree(settings, monkeypatch):
@@ -385,7 +482,9 @@ def test_own_teacher_is_feddf_where_all_teachers_agree(settings, monkeypatch):
         algorithm.communicate(federation, 0)
         states.append([weights(client) for client in federation.clients])
     for a, b in zip(*states, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)  # AdamW amplifies rounding; a step moves a weight by lr, 1e-3
+        torch.testing.assert_close(
+            a, b, rtol=0, atol=1e-4
+        )  # AdamW amplifies rounding; a step moves a weight by lr, 1e-3
 
 
 def test_a_user_teaches_itself_what_it_predicts_before_the_pass(settings):
@@ -395,7 +494,12 @@ def test_a_user_teaches_itself_what_it_predicts_before_the_pass(settings):
 
     def spy(part):
         if hasattr(part, "probabilities"):
-            taught.update({row: p for row, p in zip(part.rows.tolist(), part.probabilities[:, 0], strict=True)})
+            taught.update(
+                {
+                    row: p
+                    for row, p in zip(part.rows.tolist(), part.probabilities[:, 0], strict=True)
+                }
+            )
         return do(part)
 
     client.do = spy
@@ -422,22 +526,29 @@ def test_decisions_are_distributions_and_travel_as_outputs(task):
 def test_the_ensemble_of_logits_is_blind_to_a_constant_only_where_classes_exclude_each_other():
     a, b = unlike(5, 10), unlike(5, 10, seed=1)
     for task, blind in (("IC10", True), ("MLC", False)):
-        plain, shifted = (TASKS[task].decisions(ensemble(TASKS[task], [x, b], "logits")) for x in (a, a + 3))
+        plain, shifted = (
+            TASKS[task].decisions(ensemble(TASKS[task], [x, b], "logits")) for x in (a, a + 3)
+        )
         assert torch.allclose(plain, shifted, atol=1e-6) == blind
 
 
 def test_the_ensemble_of_probabilities_is_their_mean():
     a, b = unlike(5, 10), unlike(5, 10, seed=1)
-    mean = {task: TASKS[task].decisions(ensemble(TASKS[task], [a, b], "probabilities")).exp() for task in ("IC10", "MLC")}
+    mean = {
+        task: TASKS[task].decisions(ensemble(TASKS[task], [a, b], "probabilities")).exp()
+        for task in ("IC10", "MLC")
+    }
     torch.testing.assert_close(mean["IC10"][:, 0], (a.softmax(-1) + b.softmax(-1)) / 2)
     torch.testing.assert_close(mean["MLC"][..., 1], (a.sigmoid() + b.sigmoid()) / 2)
 
 
-# --- CoFED --------------------------------------------------------------------------------------------------------------------
+# --- CoFED
 
 
 def test_votes_are_cast_by_margin():
-    p = torch.tensor([[[0.59, 0.3, 0.11]], [[0.65, 0.34, 0.01]], [[0.1, 0.2, 0.7]], [[0.4, 0.35, 0.25]]])
+    p = torch.tensor(
+        [[[0.59, 0.3, 0.11]], [[0.65, 0.34, 0.01]], [[0.1, 0.2, 0.7]], [[0.4, 0.35, 0.25]]]
+    )
     assert Vote(0.3).labels(p.log()).flatten().tolist() == [-1, 0, 2, -1]
     present = torch.tensor([0.7, 0.6, 0.4, 0.3])
     mlc = torch.stack([1 - present, present], -1)[:, None]
@@ -446,7 +557,13 @@ def test_votes_are_cast_by_margin():
 
 def test_votes_are_merged_by_quorum_and_contradictions_dropped():
     votes = torch.tensor([[2, 2, -1, 0, -1], [2, 0, 1, 0, -1], [-1, -1, -1, 1, -1]])[..., None]
-    assert merge(votes, 3, 0.3).flatten().tolist() == [2, -1, 1, -1, -1]  # one of three is enough; 2 against 0 and 0 against 1 are dropped
+    assert merge(votes, 3, 0.3).flatten().tolist() == [
+        2,
+        -1,
+        1,
+        -1,
+        -1,
+    ]  # one of three is enough; 2 against 0 and 0 against 1 are dropped
     assert merge(votes, 3, 0.5).flatten().tolist() == [2, -1, -1, 0, -1]
     assert (merge(votes, 3, 1.0) == -1).all()
     assert torch.equal(merge(votes[[2, 0, 1]], 3, 0.3), merge(votes, 3, 0.3))
@@ -457,7 +574,12 @@ def test_cofed_votes_once_by_a_byte_a_decision(settings):
     for round in range(6):
         algorithm.communicate(federation, round)
     classes = len(federation.clients[0].classes)
-    once = {(2, 2): PUBLIC * classes, (2, 3): PUBLIC * classes, (2, 4): PUBLIC, (2, 5): PUBLIC}  # at half time
+    once = {
+        (2, 2): PUBLIC * classes,
+        (2, 3): PUBLIC * classes,
+        (2, 4): PUBLIC,
+        (2, 5): PUBLIC,
+    }  # at half time
     assert dict(federation.server.uplink) == once == dict(federation.server.downlink)
 
 
@@ -468,7 +590,10 @@ def test_cofed_votes_once_by_a_byte_a_decision(settings):
         ({"rounds": 7}, 4),
         ({"rounds": 60}, 40),
         ({"rounds": 20, "local_epochs": 3}, 14),
-        ({"rounds": 20, "epochs": {"default": 20, "IC10": 60}}, 14),  # user 6 has three epochs a round
+        (
+            {"rounds": 20, "epochs": {"default": 20, "IC10": 60}},
+            14,
+        ),  # user 6 has three epochs a round
         ({"rounds": 2, "local_epochs": 75}, 1),
         ({"rounds": 60, "options": {"cofed.epochs": 5}}, 55),
     ],
@@ -481,7 +606,14 @@ def test_cofed_ends_with_at_most_twenty_epochs_on_both_sets(settings, given, fir
 
 def test_cofed_in_a_long_round_passes_over_both_sets_at_its_end(settings):
     federation, algorithm = begun(
-        settings, "cofed", users=(4, 5), others=1, rounds=2, local_epochs=3, options={"cofed.epochs": 2}, train_samples={"IC100": 50}
+        settings,
+        "cofed",
+        users=(4, 5),
+        others=1,
+        rounds=2,
+        local_epochs=3,
+        options={"cofed.epochs": 2},
+        train_samples={"IC100": 50},
     )
     client = federation.clients[0]
     client.do(Keep(torch.zeros(PUBLIC, 1, dtype=torch.int8)))
@@ -501,19 +633,36 @@ def test_users_train_for_the_epochs_of_their_task(settings, name):
     for round, (usual, own) in enumerate([(2, 0), (4, 1), (6, 1)]):
         algorithm.local_update(federation, round)
         assert [client.state()["epochs"] for client in federation.clients] == [usual, usual, own]
-    assert [client.state()["local"]["param_groups"][0]["lr"] for client in federation.clients] == [2e-3, 1e-3, 1e-3]
+    assert [client.state()["local"]["param_groups"][0]["lr"] for client in federation.clients] == [
+        2e-3,
+        1e-3,
+        1e-3,
+    ]
 
 
 def test_models_are_built_by_task(settings):
-    by_task = {"lora_blocks": {"default": "all", "MLC": "none"}, "lora_layers": {"default": "attention", "IC10": "linear"}}
-    by_task |= {"head_layers": {"default": 2, "IC100": 1}, "head_hidden": {"default": 8, "IC10": 16}}
+    by_task = {
+        "lora_blocks": {"default": "all", "MLC": "none"},
+        "lora_layers": {"default": "attention", "IC10": "linear"},
+    }
+    by_task |= {
+        "head_layers": {"default": 2, "IC100": 1},
+        "head_hidden": {"default": 8, "IC10": 16},
+    }
     mlc, ic100, _, ic10 = build(settings(**by_task)).clients
-    usual = {client.user.number: client for client in build(settings(lora_layers="attention", lora_blocks="all")).clients}
+    usual = {
+        client.user.number: client
+        for client in build(settings(lora_layers="attention", lora_blocks="all")).clients
+    }
 
     def adapted(client):
         return {name for name in client.model.trainable_state() if "lora_" in name}
 
-    assert not adapted(mlc) and adapted(ic100) == adapted(usual[4]) and adapted(ic10) > adapted(usual[6])
+    assert (
+        not adapted(mlc)
+        and adapted(ic100) == adapted(usual[4])
+        and adapted(ic10) > adapted(usual[6])
+    )
     assert isinstance(ic100.model.head, torch.nn.Linear)
     assert [client.model.head[0].out_features for client in (mlc, ic10)] == [8, 16]
 
@@ -525,14 +674,25 @@ def test_votes_for_many_classes_take_two_bytes():
 
 
 def is_local_training(settings, locally, name, rounds, but=(), **options):
-    """Whether users have the weights of local training to the bit, but for those with such a name."""
-    federation, algorithm = begun(settings, name, rounds=rounds, options={f"{name}.{option}": value for option, value in options.items()})
+    """Whether users have the weights of local training to the bit, but for those with such a
+    name.
+    """
+    federation, algorithm = begun(
+        settings,
+        name,
+        rounds=rounds,
+        options={f"{name}.{option}": value for option, value in options.items()},
+    )
     for round in range(rounds):
         algorithm.local_update(federation, round)
         algorithm.communicate(federation, round)
     for client, theirs in zip(federation.clients, locally[rounds - 1], strict=True):
         mine = client.model.trainable_state()
-        assert [name for name, p in mine.items() if not torch.equal(p, theirs[name]) and not any(word in name for word in but)] == []
+        assert [
+            name
+            for name, p in mine.items()
+            if not torch.equal(p, theirs[name]) and not any(word in name for word in but)
+        ] == []
     return True
 
 
@@ -541,17 +701,25 @@ def test_cofed_without_accepted_labels_is_local_training(settings, locally):
 
 
 def test_labelled_and_accepted_samples_are_passed_over_together(settings):
-    """Labels that a user's own samples already have change the loss of a pass by nothing but its order; each sample is seen once."""
+    """Labels that a user's own samples already have change the loss of a pass by nothing but its
+    order; each sample is seen once.
+    """
     client = build(settings(users=(5, 6), others=1, train_samples={"IC10": 27})).clients[1]
     seen = []
     read = client.read
-    client.read = lambda inputs, rows: (seen.append((inputs is client.public, rows.tolist())), read(inputs, rows))[1]
+    client.read = lambda inputs, rows: (
+        seen.append((inputs is client.public, rows.tolist())),
+        read(inputs, rows),
+    )[1]
     labels = torch.full((PUBLIC, 1), -1, dtype=torch.int8)
     labels[[3, 7, 9]] = 4
     client.do(Keep(labels))
     client.do(FitLabelled(2, balanced=True))
     assert steps(client) == 4  # two batches of 30 samples, twice
-    own, public = (sorted(row for there, rows in seen if there == kind for row in rows) for kind in (False, True))
+    own, public = (
+        sorted(row for there, rows in seen if there == kind for row in rows)
+        for kind in (False, True)
+    )
     assert own == sorted([*range(27), *range(27)]) and public == [3, 3, 7, 7, 9, 9]
 
 
@@ -564,7 +732,7 @@ def test_a_step_on_own_samples_by_labels_is_one_by_targets(settings):
         torch.testing.assert_close(by_labels, client.task.loss(outputs, targets))
 
 
-# --- FedHeNN ------------------------------------------------------------------------------------------------------------------
+# --- FedHeNN
 
 
 def test_fedhenn_exchanges_gram_matrices_of_a_few_samples_but_not_in_round_0(settings):
@@ -573,14 +741,20 @@ def test_fedhenn_exchanges_gram_matrices_of_a_few_samples_but_not_in_round_0(set
     assert not federation.server.uplink
     algorithm.local_update(federation, 1)
     assert dict(federation.server.uplink) == {(1, user): 32 * 32 * 4 for user in (2, 4, 5, 6)}
-    assert dict(federation.server.downlink) == {(1, user): 32 * 32 * 4 + 32 * 8 for user in (2, 4, 5, 6)}
+    assert dict(federation.server.downlink) == {
+        (1, user): 32 * 32 * 4 + 32 * 8 for user in (2, 4, 5, 6)
+    }
     before = [weights(client) for client in federation.clients]
     assert algorithm.communicate(federation, 1) is None
-    assert all(same(state, client) for state, client in zip(before, federation.clients, strict=True))
+    assert all(
+        same(state, client) for state, client in zip(before, federation.clients, strict=True)
+    )
 
 
 @pytest.mark.parametrize(("samples", "sent"), [(20, 20), (1000, PUBLIC)])
-def test_fedhenn_exchanges_as_many_samples_as_asked_for_or_the_whole_public_set(settings, samples, sent):
+def test_fedhenn_exchanges_as_many_samples_as_asked_for_or_the_whole_public_set(
+    settings, samples, sent
+):
     federation, algorithm = begun(settings, "fedhenn", options={"fedhenn.samples": samples}, **FEW)
     algorithm.local_update(federation, 1)
     assert dict(federation.server.uplink) == {(1, user): sent * sent * 4 for user in (4, 5, 6)}
@@ -597,24 +771,33 @@ def test_fedhenn_pulls_at_every_local_step_and_a_user_alone_by_nothing_at_first(
     alone = Federation(federation.clients[2:], federation.server)
     client = alone.clients[0]
     algorithm.local_update(alone, 1)
-    assert steps(client) == 2 and all(state["step"] == 2 for state in client.state()["local"]["state"].values())  # the projection's too
+    assert steps(client) == 2 and all(
+        state["step"] == 2 for state in client.state()["local"]["state"].values()
+    )  # the projection's too
     plain = build(settings(**FEW)).clients[2]
     rows = torch.arange(8)
     step = algorithm.local_step(client)
     client.restore(copy.deepcopy(plain.state()))
-    assert step(client, rows, 0).item() == pytest.approx(plain.fit_batch(rows).item(), abs=1)  # of 1e6 (1 - CKA)
+    assert step(client, rows, 0).item() == pytest.approx(
+        plain.fit_batch(rows).item(), abs=1
+    )  # of 1e6 (1 - CKA)
     assert step(client, rows, 0) > plain.fit_batch(rows) + 1
 
 
-# --- SAGE and SimCLR: views ---------------------------------------------------------------------------------------------------
+# --- SAGE and SimCLR: views
 
 
 @pytest.fixture(scope="module")
 def pictures():
-    return torch.randint(0, 256, (6, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    return torch.randint(
+        0, 256, (6, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
 
 
-@pytest.mark.parametrize("view", [augmentation.weak, augmentation.strong, lambda *address: augmentation.simclr(0.5, *address)])
+@pytest.mark.parametrize(
+    "view",
+    [augmentation.weak, augmentation.strong, lambda *address: augmentation.simclr(0.5, *address)],
+)
 def test_views_depend_on_their_address_alone(pictures, view):
     first = view(0, "user", 3)(pictures)
     torch.rand(7)
@@ -624,8 +807,16 @@ def test_views_depend_on_their_address_alone(pictures, view):
 
 
 def test_a_view_is_a_value(pictures):
-    assert augmentation.strong(0, "user", 3) == augmentation.strong(0, "user", 3) != augmentation.strong(0, "user", 4)
-    assert hash(augmentation.simclr(0.5, 1)) == hash(carried(augmentation.simclr(0.5, 1))) != hash(augmentation.simclr(1.0, 1))
+    assert (
+        augmentation.strong(0, "user", 3)
+        == augmentation.strong(0, "user", 3)
+        != augmentation.strong(0, "user", 4)
+    )
+    assert (
+        hash(augmentation.simclr(0.5, 1))
+        == hash(carried(augmentation.simclr(0.5, 1)))
+        != hash(augmentation.simclr(1.0, 1))
+    )
 
 
 def test_views_leave_the_generator_of_everybody_else_alone(pictures):
@@ -638,7 +829,10 @@ def test_a_weak_view_is_the_picture_moved_by_an_eighth_at_most(pictures):
     padded = torch.nn.functional.pad(pictures.float(), (4, 4, 4, 4), mode="reflect")
     for row, seen in enumerate(augmentation.weak(1)(pictures)):
         crops = [padded[row, :, y : y + 32, x : x + 32] for y in range(9) for x in range(9)]
-        assert any(torch.allclose(seen, c, atol=0.01) or torch.allclose(seen, c.flip(-1), atol=0.01) for c in crops)
+        assert any(
+            torch.allclose(seen, c, atol=0.01) or torch.allclose(seen, c.flip(-1), atol=0.01)
+            for c in crops
+        )
 
 
 def test_a_strong_view_hides_a_quarter_and_simclr_sees_every_picture_twice(pictures):
@@ -650,30 +844,52 @@ def test_a_strong_view_hides_a_quarter_and_simclr_sees_every_picture_twice(pictu
 
 def test_sage_decoupled_learns_nothing_where_nobody_is_sure(settings):
     """Not even by the momentum of the local steps before."""
-    federation, algorithm = begun(settings, "sage", options={"sage.threshold": 1.0, "sage.coupled": False})
+    federation, algorithm = begun(
+        settings, "sage", options={"sage.threshold": 1.0, "sage.coupled": False}
+    )
     algorithm.local_update(federation, 0)
     before = [weights(client) for client in federation.clients]
     assert algorithm.communicate(federation, 0) == 0
-    assert all(same(state, client) for state, client in zip(before, federation.clients, strict=True))
+    assert all(
+        same(state, client) for state, client in zip(before, federation.clients, strict=True)
+    )
 
 
 def test_sage_is_local_training_where_nobody_is_sure(settings, locally):
     assert is_local_training(settings, locally, "sage", 2, threshold=1.0)
 
 
-def test_sage_takes_as_many_labelled_steps_as_local_training_and_sees_two_public_batches_in_each(settings):
-    given = FEW | {"rounds": 2, "options": EAGER, "public_batch_size": 10, "train_samples": {"IC100": 50, "IC10": 25}}
+def test_sage_takes_as_many_labelled_steps_as_local_training_and_sees_two_public_batches_in_each(
+    settings,
+):
+    given = FEW | {
+        "rounds": 2,
+        "options": EAGER,
+        "public_batch_size": 10,
+        "train_samples": {"IC100": 50, "IC10": 25},
+    }
     (ours, sage), (others, local) = (begun(settings, name, **given) for name in ("sage", "local"))
     client, seen = ours.clients[2], []
     over = client.over_public
-    client.over_public = lambda call, rows=None, view=None: (seen.append((rows, view)), over(call, rows, view))[1]
+    client.over_public = lambda call, rows=None, view=None: (
+        seen.append((rows, view)),
+        over(call, rows, view),
+    )[1]
     for round in range(2):
         sage.local_update(ours, round)
         local.local_update(others, round)
-    assert [steps(client) for client in ours.clients] == [steps(client) for client in others.clients] == [8, 8, 4]
+    assert (
+        [steps(client) for client in ours.clients]
+        == [steps(client) for client in others.clients]
+        == [8, 8, 4]
+    )
     batches = [(rows.tolist(), view) for rows, view in seen if view is not None]
     assert [len(rows) for rows, _ in batches] == [20, 14, 20, 14]  # two passes over 34 samples
-    assert sorted(batches[0][0] + batches[1][0]) == sorted(batches[2][0] + batches[3][0]) == list(range(PUBLIC))
+    assert (
+        sorted(batches[0][0] + batches[1][0])
+        == sorted(batches[2][0] + batches[3][0])
+        == list(range(PUBLIC))
+    )
     assert batches[0][0] != batches[2][0] and len({view for _, view in batches}) == 4
 
 
@@ -681,25 +897,36 @@ def test_one_loss_of_sage_is_the_local_and_the_unlabelled_one(settings):
     """With weight lambda_u; the strong view is what the user learns."""
     values = {}
     for weight in (1e-12, 1.0, 3.0):
-        federation, algorithm = begun(settings, "sage", options=EAGER | {"sage.weight": weight}, **FEW)
+        federation, algorithm = begun(
+            settings, "sage", options=EAGER | {"sage.weight": weight}, **FEW
+        )
         client = federation.clients[2]
         start = copy.deepcopy(client.state())
         algorithm.local_update(federation, 0)
         step = algorithm.local_step(client)
         client.restore(start)
         values[weight] = step(client, torch.arange(8), 0).item()
-    assert values[3.0] - values[1e-12] == pytest.approx(3 * (values[1.0] - values[1e-12]), rel=1e-3) and values[1.0] > values[1e-12]
+    assert (
+        values[3.0] - values[1e-12] == pytest.approx(3 * (values[1.0] - values[1e-12]), rel=1e-3)
+        and values[1.0] > values[1e-12]
+    )
 
 
-def test_sage_gives_a_decisions_rare_outcome_more_weight_and_classes_that_exclude_each_other_one(settings):
+def test_sage_gives_a_decisions_rare_outcome_more_weight_and_classes_that_exclude_each_other_one(
+    settings,
+):
     _, algorithm = begun(settings, "sage", users=(5, 6), others=1, options={"sage.balanced": True})
     present = torch.tensor([0.99, 0.01, 0.01, 0.01, 0.5])
-    decisions = torch.stack([1 - present, present], -1)[:, None].expand(-1, 2, -1)  # two classes, each present in one of four sure samples
-    torch.testing.assert_close(algorithm._weights(decisions), torch.tensor([[1 / 3, 1.0], [1 / 3, 1.0]]))
+    decisions = torch.stack([1 - present, present], -1)[:, None].expand(
+        -1, 2, -1
+    )  # two classes, each present in one of four sure samples
+    torch.testing.assert_close(
+        algorithm._weights(decisions), torch.tensor([[1 / 3, 1.0], [1 / 3, 1.0]])
+    )
     torch.testing.assert_close(algorithm._weights(torch.rand(5, 1, 10)), torch.ones(1, 10))
 
 
-# --- pseudo-labelling ---------------------------------------------------------------------------------------------------------
+# --- pseudo-labelling
 
 
 def surest(task, outputs, share):
@@ -734,7 +961,11 @@ def test_the_first_phase_of_pseudo_labelling_is_local_training(settings, store):
 
 def test_pseudo_labelling_that_accepts_nothing_is_local_training(settings, locally, monkeypatch):
     nothing = Surest.labels
-    monkeypatch.setattr(Surest, "labels", lambda self, log_p, certainty: torch.full_like(nothing(self, log_p, certainty), -1))
+    monkeypatch.setattr(
+        Surest,
+        "labels",
+        lambda self, log_p, certainty: torch.full_like(nothing(self, log_p, certainty), -1),
+    )
     assert is_local_training(settings, locally, "pseudo_labeling", 6)
 
 
@@ -744,14 +975,20 @@ def test_phases_are_equal_parts_of_the_rounds():
 
 
 def test_a_phase_begins_from_the_initial_weights(settings):
-    federation, algorithm = begun(settings, "pseudo_labeling", options={"pseudo_labeling.restart": True}, **FEW)
+    federation, algorithm = begun(
+        settings, "pseudo_labeling", options={"pseudo_labeling.restart": True}, **FEW
+    )
     start = [weights(client) for client in federation.clients]
     algorithm.local_update(federation, 1)
-    assert not any(same(state, client) for state, client in zip(start, federation.clients, strict=True))
+    assert not any(
+        same(state, client) for state, client in zip(start, federation.clients, strict=True)
+    )
     algorithm.local_phase = lambda client, round: 0.0
     algorithm.local_update(federation, 2)
     assert all(same(state, client) for state, client in zip(start, federation.clients, strict=True))
-    assert not any(client.state()["local"]["state"] for client in federation.clients)  # new optimisers
+    assert not any(
+        client.state()["local"]["state"] for client in federation.clients
+    )  # new optimisers
 
 
 @pytest.mark.parametrize(
@@ -770,7 +1007,7 @@ def test_users_begin_anew_where_their_phases_are_long_enough(settings, given, ex
     assert [algorithm._restarts(SimpleNamespace(user=user)) for user in s.members] == expected
 
 
-# --- what tune tries ----------------------------------------------------------------------------------------------------------
+# --- what tune tries
 
 
 @pytest.mark.parametrize("name", algorithms.names())
@@ -778,7 +1015,9 @@ def test_at_most_six_different_options_are_tried_and_the_authors_values_first(na
     kind = algorithms.get(name)
     tried = [kind.Options(**options) for options in kind.tried]
     assert len(tried) <= 6 and all(tried.count(options) == 1 for options in tried)
-    assert tried[0] == kind.Options() if name in {*BASELINES, "gramian"} else not tried  # whose temperature the paper leaves open
+    assert (
+        tried[0] == kind.Options() if name in {*BASELINES, "gramian"} else not tried
+    )  # whose temperature the paper leaves open
 
 
 def test_simclr_keeps_nothing_of_the_public_set(settings):
@@ -789,4 +1028,6 @@ def test_simclr_keeps_nothing_of_the_public_set(settings):
         client = federation.clients[0]
         client.prepare(public=not algorithm.views_only)
         prepared[name] = len(client._states._kept)
-    assert prepared["simclr"] == 2 and prepared["feddf"] > prepared["simclr"]  # the users' own, for training and evaluation
+    assert (
+        prepared["simclr"] == 2 and prepared["feddf"] > prepared["simclr"]
+    )  # the users' own, for training and evaluation

@@ -29,9 +29,18 @@ def asked(monkeypatch):
 def test_controls_follow_the_arms_on_every_seed_and_public_set(asked, monkeypatch):
     monkeypatch.setattr(arms, "tuned_protocol", lambda profile: False)
     report.run_arms(COMMON, ["local", "fedmuscle"], [0, 1], ["voc", "coco"])
-    first = [("local", "voc"), ("fedmuscle", "voc"), ("fedmuscle", "coco"), ("head_only", "voc"), ("self", "voc"), ("self", "coco")]
+    first = [
+        ("local", "voc"),
+        ("fedmuscle", "voc"),
+        ("fedmuscle", "coco"),
+        ("head_only", "voc"),
+        ("self", "voc"),
+        ("self", "coco"),
+    ]
     first.append(("probe", "voc"))
-    assert [(s.algorithm, s.public, s.seed) for s in asked] == [(*one, seed) for seed in (0, 1) for one in first]
+    assert [(s.algorithm, s.public, s.seed) for s in asked] == [
+        (*one, seed) for seed in (0, 1) for one in first
+    ]
 
 
 def test_a_control_that_was_asked_for_runs_once_and_stands_where_it_was_asked_for(asked):
@@ -41,14 +50,31 @@ def test_a_control_that_was_asked_for_runs_once_and_stands_where_it_was_asked_fo
 
 def test_tuned_arms_are_there_where_the_profile_is_tuned(asked, monkeypatch):
     monkeypatch.setattr(arms, "tuned_protocol", lambda profile: False)
-    report.run_arms(COMMON, ["local", "fedmuscle, tuned"], [0], ["voc"], controls=[report.TUNED_BASELINE])
+    report.run_arms(
+        COMMON, ["local", "fedmuscle, tuned"], [0], ["voc"], controls=[report.TUNED_BASELINE]
+    )
     assert [(s.algorithm, s.protocol) for s in asked] == [("local", "fixed")]
     asked.clear()
     monkeypatch.setattr(arms, "tuned_protocol", lambda profile: True)
-    recipe = {"head_layers": 2, "head_hidden": 64, "lora_layers": "linear", "lora_blocks": "last", "lr": 3e-4, "epochs": 40}
-    monkeypatch.setattr("fedmuscle_lib.fedmuscle.settings.tuned_recipes", lambda profile: {"MLC": recipe})
-    finished = report.run_arms(COMMON, ["local", "fedmuscle, tuned"], [0], ["voc"], controls=[report.TUNED_BASELINE])
-    assert [(s.algorithm, s.protocol) for s in asked] == [("local", "fixed"), ("fedmuscle", "tuned"), ("local", "tuned")]
+    recipe = {
+        "head_layers": 2,
+        "head_hidden": 64,
+        "lora_layers": "linear",
+        "lora_blocks": "last",
+        "lr": 3e-4,
+        "epochs": 40,
+    }
+    monkeypatch.setattr(
+        "fedmuscle_lib.fedmuscle.settings.tuned_recipes", lambda profile: {"MLC": recipe}
+    )
+    finished = report.run_arms(
+        COMMON, ["local", "fedmuscle, tuned"], [0], ["voc"], controls=[report.TUNED_BASELINE]
+    )
+    assert [(s.algorithm, s.protocol) for s in asked] == [
+        ("local", "fixed"),
+        ("fedmuscle", "tuned"),
+        ("local", "tuned"),
+    ]
     assert asked[2].of(asked[2].members[0], "lr") == 3e-4
     assert [one.setting for one in finished] == ["", "tuned", "tuned"]
 
@@ -64,8 +90,13 @@ def test_an_arm_with_its_authors_values_is_there_where_the_profile_tuned_some(as
     asked.clear()
     given = {"options": {"fedrcl.weight": 0.7}}  # what the user says goes before both
     report.run_arms(COMMON | given, arms, [0], ["voc"], controls=[])
-    assert [(s.algorithm, s.options.get("fedrcl.weight")) for s in asked] == [("local", 0.7), ("fedrcl", 0.7)]
-    with pytest.raises(ValueError, match="'fedrcl, tooned': an arm is an algorithm, or '<algorithm>, tuned', or"):
+    assert [(s.algorithm, s.options.get("fedrcl.weight")) for s in asked] == [
+        ("local", 0.7),
+        ("fedrcl", 0.7),
+    ]
+    with pytest.raises(
+        ValueError, match="'fedrcl, tooned': an arm is an algorithm, or '<algorithm>, tuned', or"
+    ):
         report.run_arms(COMMON, ["fedrcl, tooned"], [0], ["voc"], controls=[])
 
 
@@ -73,16 +104,30 @@ def test_whom_a_control_does_not_serve_takes_no_part(asked):
     common = COMMON | {"setup": "setup2_generation", "users": [1, 7, 9, 11], "others": 2}
     report.run_arms(common, ["local"], [0], ["flickr30k"])
     members = {s.algorithm: [user.number for user in s.members] for s in asked}
-    assert members == {"local": [1, 7, 9, 11], "head_only": [1, 7, 9], "self": [1, 7, 9, 11], "probe": [1, 9]}
+    assert members == {
+        "local": [1, 7, 9, 11],
+        "head_only": [1, 7, 9],
+        "self": [1, 7, 9, 11],
+        "probe": [1, 9],
+    }
     asked.clear()
-    report.run_arms(common | {"users": [11]}, ["local"], [0], ["flickr30k"], controls=["head_only", "probe"])
+    report.run_arms(
+        common | {"users": [11]}, ["local"], [0], ["flickr30k"], controls=["head_only", "probe"]
+    )
     assert [s.algorithm for s in asked] == ["local"]
 
 
 def test_where_nothing_is_computed_a_control_is_whole_or_left_out(asked, monkeypatch, caplog):
     monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
-    monkeypatch.setattr(compute, "stored", lambda s: None if s.algorithm == "probe" or (s.algorithm == "self" and s.seed == 1) else s)
+    monkeypatch.setattr(
+        compute,
+        "stored",
+        lambda s: None if s.algorithm == "probe" or (s.algorithm == "self" and s.seed == 1) else s,
+    )
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         report.run_arms(COMMON, ["local", "fedmuscle"], [0, 1], ["voc"])
     assert list(dict.fromkeys(s.algorithm for s in asked)) == ["local", "fedmuscle", "head_only"]
-    assert [record.getMessage().partition(" is left out")[0] for record in caplog.records] == ["self on voc", "probe on voc"]
+    assert [record.getMessage().partition(" is left out")[0] for record in caplog.records] == [
+        "self on voc",
+        "probe on voc",
+    ]

@@ -17,7 +17,13 @@ from fedmuscle_lib.fedmuscle.settings import parse
 
 N, D = 64, 6
 # Two local steps an epoch, also without a fold of five, and two public ones.
-FEW = {"users": (2, 5, 6), "others": 2, "batch_size": 16, "public_size": 32, "train_samples": dict.fromkeys(("MLC", "IC100", "IC10"), 24)}
+FEW = {
+    "users": (2, 5, 6),
+    "others": 2,
+    "batch_size": 16,
+    "public_size": 32,
+    "train_samples": dict.fromkeys(("MLC", "IC100", "IC10"), 24),
+}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +35,12 @@ def settings(small_settings):
 def plain(settings):
     """Two rounds of what no test has patched, trained once."""
     return cache(
-        lambda name, **options: trained(settings, name, 2, options={f"directed.{option}": value for option, value in options.items()})
+        lambda name, **options: trained(
+            settings,
+            name,
+            2,
+            options={f"directed.{option}": value for option, value in options.items()},
+        )
     )
 
 
@@ -45,7 +56,10 @@ def trained(settings, name, rounds=1, **given):
     for round in range(rounds):
         algorithm.local_update(federation, round)
         algorithm.communicate(federation, round)
-    return federation, [{key: p.clone() for key, p in client.model.trainable_state().items()} for client in federation.clients]
+    return federation, [
+        {key: p.clone() for key, p in client.model.trainable_state().items()}
+        for client in federation.clients
+    ]
 
 
 def equal(one, other):
@@ -78,7 +92,9 @@ def test_an_order_needs_samples():
 
 def test_of_many_users_the_order_is_measured_in_fewer_dimensions(monkeypatch):
     wide = drawn(4 * N, D)
-    z = torch.stack([wide[:, :1].repeat(1, D), *[wide] * 2])  # the first user knows one direction of D
+    z = torch.stack(
+        [wide[:, :1].repeat(1, D), *[wide] * 2]
+    )  # the first user knows one direction of D
     monkeypatch.setattr(directed, "MANY", 2)
     monkeypatch.setattr(directed, "SKETCHED", D - 1)
     r2 = predictability(z, torch.arange(4 * N))
@@ -97,45 +113,71 @@ def test_it_is_a_ridge_regression_on_samples_that_it_did_not_see():
         each = []
         for fold in range(FOLDS):
             seen, unseen = folds != fold, folds == fold
-            fit = Ridge(penalty * (x[seen] ** 2).sum() / D, fit_intercept=False).fit(x[seen], y[seen])
-            each.append(1 - ((y[unseen] - fit.predict(x[unseen])) ** 2).sum() / (y[unseen] ** 2).sum())
+            fit = Ridge(penalty * (x[seen] ** 2).sum() / D, fit_intercept=False).fit(
+                x[seen], y[seen]
+            )
+            each.append(
+                1 - ((y[unseen] - fit.predict(x[unseen])) ** 2).sum() / (y[unseen] ** 2).sum()
+            )
         scores.append(sum(each) / FOLDS)
     assert float(found) == pytest.approx(max(scores), abs=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("peers", "own", "name"), [("all", "never", "fedmuscle"), ("all", "always", "anchored"), ("none", "always", "self")]
+    ("peers", "own", "name"),
+    [("all", "never", "fedmuscle"), ("all", "always", "anchored"), ("none", "always", "self")],
 )
 def test_three_of_its_options_are_other_algorithms(plain, peers, own, name):
     federation, ours = plain("directed", peers=peers, own=own)
     other, theirs = plain(name)
     assert equal(ours, theirs)
     received = [federation.server.downlink[1, client.user.number] for client in federation.clients]
-    assert name == "self" or received == [other.server.downlink[1, client.user.number] for client in other.clients]
+    assert name == "self" or received == [
+        other.server.downlink[1, client.user.number] for client in other.clients
+    ]
 
 
-def test_of_peers_that_predict_it_a_user_may_hear_those_that_read_what_it_reads(settings, monkeypatch):
+def test_of_peers_that_predict_it_a_user_may_hear_those_that_read_what_it_reads(
+    settings, monkeypatch
+):
     reads = {1: "image", 2: "text", 3: "image"}
     monkeypatch.setattr(directed, "task_of", lambda user: SimpleNamespace(reads=reads[user.number]))
-    monkeypatch.setattr(directed, "predictability", lambda z, order: torch.tensor([[1.0, 0.2, 0.2], [0.5, 1.0, 0.5], [0.6, 0.2, 1.0]]))
+    monkeypatch.setattr(
+        directed,
+        "predictability",
+        lambda z, order: torch.tensor([[1.0, 0.2, 0.2], [0.5, 1.0, 0.5], [0.6, 0.2, 1.0]]),
+    )
     heard = {}
     for peers in ("predicting", "same_inputs"):
-        s = settings(algorithm="directed", users=(1, 2, 3), others=1, options={"directed.peers": peers})
+        s = settings(
+            algorithm="directed", users=(1, 2, 3), others=1, options={"directed.peers": peers}
+        )
         federation, algorithm = build(s), algorithms.get("directed")(s)
         algorithm.begin(federation)
         heard[peers] = algorithm._listens
-    assert heard == {"predicting": {1: (2, 3), 2: (), 3: (2,)}, "same_inputs": {1: (3,), 2: (), 3: ()}}
+    assert heard == {
+        "predicting": {1: (2, 3), 2: (), 3: (2,)},
+        "same_inputs": {1: (3,), 2: (), 3: ()},
+    }
 
 
 def test_peers_for_comparison_are_as_many_or_larger(settings, monkeypatch):
     """User 1 hears one peer, user 5 two and user 6 none; user 1's checkpoint is the largest."""
-    monkeypatch.setattr(directed, "predictability", lambda z, order: torch.tensor([[1.0, 0.9, 0.5], [0.5, 1.0, 0.5], [0.5, 0.9, 1.0]]))
+    monkeypatch.setattr(
+        directed,
+        "predictability",
+        lambda z, order: torch.tensor([[1.0, 0.9, 0.5], [0.5, 1.0, 0.5], [0.5, 0.9, 1.0]]),
+    )
     monkeypatch.setattr(directed, "cka", lambda a, b: -(a - b).square().sum())
     heard = {}
     for peers in ("predicting", "alike", "random", "larger"):
-        s = settings(algorithm="directed", users=(1, 5, 6), others=1, options={"directed.peers": peers})
+        s = settings(
+            algorithm="directed", users=(1, 5, 6), others=1, options={"directed.peers": peers}
+        )
         federation, algorithm = build(s), algorithms.get("directed")(s)
-        monkeypatch.setattr(directed._Size, "__call__", lambda self, client: {1: 3, 5: 2, 6: 2}[client.user.number])
+        monkeypatch.setattr(
+            directed._Size, "__call__", lambda self, client: {1: 3, 5: 2, 6: 2}[client.user.number]
+        )
         algorithm.begin(federation)
         heard[peers] = algorithm._listens
     assert heard["predicting"] == {1: (), 5: (1, 6), 6: ()}
@@ -145,39 +187,81 @@ def test_peers_for_comparison_are_as_many_or_larger(settings, monkeypatch):
 
 def test_with_equals_weighted_peers_are_all_at_the_usual_temperature(settings, plain, monkeypatch):
     _, theirs = plain("directed", peers="all", own="always")
-    monkeypatch.setattr(directed, "predictability", lambda z, order: torch.full((len(z), len(z)), 0.5))
-    _, ours = trained(settings, "directed", 2, options={"directed.own": "always", "directed.peers": "weighted"})
-    assert all(torch.allclose(a[key], b[key]) for a, b in zip(ours, theirs, strict=True) for key in a)
+    monkeypatch.setattr(
+        directed, "predictability", lambda z, order: torch.full((len(z), len(z)), 0.5)
+    )
+    _, ours = trained(
+        settings, "directed", 2, options={"directed.own": "always", "directed.peers": "weighted"}
+    )
+    assert all(
+        torch.allclose(a[key], b[key]) for a, b in zip(ours, theirs, strict=True) for key in a
+    )
 
 
 def test_the_more_a_weighted_peer_knows_the_lower_its_temperature(settings, monkeypatch):
-    monkeypatch.setattr(directed, "predictability", lambda z, order: torch.tensor([[1.0, 0.8], [0.4, 1.0]]))
-    s = settings(algorithm="directed", users=(1, 2), others=1, tau=0.2, options={"directed.peers": "weighted"})
+    monkeypatch.setattr(
+        directed, "predictability", lambda z, order: torch.tensor([[1.0, 0.8], [0.4, 1.0]])
+    )
+    s = settings(
+        algorithm="directed",
+        users=(1, 2),
+        others=1,
+        tau=0.2,
+        options={"directed.peers": "weighted"},
+    )
     federation, algorithm = build(s), algorithms.get("directed")(s)
     algorithm.begin(federation)
     tau = [torch.tensor(algorithm._temperature("tau", [n, n, m])) for n, m in ((1, 2), (2, 1))]
-    assert tau[0][0].tolist()[1:] == pytest.approx([0.2, 0.4]) and tau[1][0].tolist()[1:] == pytest.approx([0.2, 0.1])
+    assert tau[0][0].tolist()[1:] == pytest.approx([0.2, 0.4]) and tau[1][0].tolist()[
+        1:
+    ] == pytest.approx([0.2, 0.1])
     assert all(torch.equal(own, own.T) for own in tau)
 
 
-def test_refreshed_peers_are_chosen_by_what_was_sent_last_and_survive_a_restart(settings, monkeypatch):
+def test_refreshed_peers_are_chosen_by_what_was_sent_last_and_survive_a_restart(
+    settings, monkeypatch
+):
     sent, measured = {}, []
     receive = Server.receive
     monkeypatch.setattr(
-        Server, "receive", lambda self, user, batch, z: (sent.update({(user, batch.position): z}), receive(self, user, batch, z))
+        Server,
+        "receive",
+        lambda self, user, batch, z: (
+            sent.update({(user, batch.position): z}),
+            receive(self, user, batch, z),
+        ),
     )
-    monkeypatch.setattr(directed, "predictability", lambda z, order: measured.append(z) or torch.rand(len(z), len(z), generator=seeded))
+    monkeypatch.setattr(
+        directed,
+        "predictability",
+        lambda z, order: measured.append(z) or torch.rand(len(z), len(z), generator=seeded),
+    )
     seeded = torch.Generator().manual_seed(0)
-    s = settings(algorithm="directed", cl_epochs=2, options={"directed.own": "never", "directed.peers": "refreshed"})
+    s = settings(
+        algorithm="directed",
+        cl_epochs=2,
+        options={"directed.own": "never", "directed.peers": "refreshed"},
+    )
     federation, algorithm = build(s), algorithms.get("directed")(s)
     algorithm.begin(federation)
     first = dict(algorithm._listens)
     algorithm.communicate(federation, 0)
     users, batches = federation.server.users, sorted({position for _, position in sent})
-    assert torch.equal(measured[1], torch.stack([torch.cat([sent[user, k] for k in batches]) for user in users]))
+    assert torch.equal(
+        measured[1], torch.stack([torch.cat([sent[user, k] for k in batches]) for user in users])
+    )
     assert measured[1].shape == measured[0].shape and algorithm._listens != first
-    noted = {(row["user"], row["measure"]): row["value"] for row in federation.server.measures if row["round"] == 1}
-    assert all(noted[n, f"listens to {m}"] == (m in algorithm._listens[n]) for n in users for m in users if n != m)
+    noted = {
+        (row["user"], row["measure"]): row["value"]
+        for row in federation.server.measures
+        if row["round"] == 1
+    }
+    assert all(
+        noted[n, f"listens to {m}"] == (m in algorithm._listens[n])
+        for n in users
+        for m in users
+        if n != m
+    )
     again, once_more = build(s), algorithms.get("directed")(s)
     once_more.begin(again)
     algorithm._keeps, algorithm._vetoes = {user: user > 2 for user in users}, {users[0]}
@@ -189,7 +273,9 @@ def test_refreshed_peers_are_chosen_by_what_was_sent_last_and_survive_a_restart(
 def test_who_listens_to_nobody_and_keeps_no_copy_answers_and_is_not_aligned(settings, nobody):
     federation, ours = trained(settings, "directed", options={"directed.own": "never", **nobody})
     assert equal(ours, trained(settings, "local")[1])
-    assert not federation.server.downlink and set(federation.server.uplink) == {(0, client.user.number) for client in federation.clients}
+    assert not federation.server.downlink and set(federation.server.uplink) == {
+        (0, client.user.number) for client in federation.clients
+    }
 
 
 def test_the_history_says_who_predicts_whom_and_who_listens(plain):
@@ -204,7 +290,9 @@ def test_the_history_says_who_predicts_whom_and_who_listens(plain):
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_trial_leaves_no_trace_but_its_bit_and_its_operations(settings, plain, monkeypatch, keeps):
+def test_a_trial_leaves_no_trace_but_its_bit_and_its_operations(
+    settings, plain, monkeypatch, keeps
+):
     untried, theirs = plain("directed", own="always" if keeps else "never")
     decide = _Forgets.__call__
 
@@ -215,19 +303,32 @@ def test_a_trial_leaves_no_trace_but_its_bit_and_its_operations(settings, plain,
     monkeypatch.setattr(_Forgets, "__call__", decided)
     tried, ours = trained(settings, "directed", 2, options={"directed.folds": 2})
     assert equal(ours, theirs)
-    assert all(a.meter.total > b.meter.total for a, b in zip(tried.clients, untried.clients, strict=True))
+    assert all(
+        a.meter.total > b.meter.total for a, b in zip(tried.clients, untried.clients, strict=True)
+    )
 
 
 def test_the_head_alone_leaves_the_representation_as_it_was_and_its_training_possible(settings):
     client = trained(settings, "local", 0)[0].clients[0]
     representation = client.model.representation_parameters()
-    before, heads = [p.clone() for p in representation], [p.clone() for p in client.model.head.parameters()]
+    before, heads = (
+        [p.clone() for p in representation],
+        [p.clone() for p in client.model.head.parameters()],
+    )
     trial = _Forgets(1, 2)
     trial._trained(client, head_alone=True)
-    assert all(torch.equal(a, b) for a, b in zip(before, client.model.representation_parameters(), strict=True))
-    assert not any(torch.equal(a, b) for a, b in zip(heads, client.model.head.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(before, client.model.representation_parameters(), strict=True)
+    )
+    assert not any(
+        torch.equal(a, b) for a, b in zip(heads, client.model.head.parameters(), strict=True)
+    )
     trial._trained(client, head_alone=False)
-    assert not all(torch.equal(a, b) for a, b in zip(before, client.model.representation_parameters(), strict=True))
+    assert not all(
+        torch.equal(a, b)
+        for a, b in zip(before, client.model.representation_parameters(), strict=True)
+    )
 
 
 def test_a_tie_keeps_the_copy_and_a_spoilt_backbone_does_too(settings, monkeypatch):
@@ -241,35 +342,58 @@ def test_a_tie_keeps_the_copy_and_a_spoilt_backbone_does_too(settings, monkeypat
 
 
 def rehearsed(settings, monkeypatch, gains):
-    """Two rounds after a rehearsal of them in which alignment adds ``gains`` to the users' metrics, in the order of the users."""
+    """Two rounds after a rehearsal of them in which alignment adds ``gains`` to the users' metrics,
+    in the order of the users.
+    """
     scores = iter([50.0 for _ in gains] + [50.0 + gain for gain in gains])  # alone, aligned
     with monkeypatch.context() as patched:
         patched.setattr(Client, "evaluate", lambda client: next(scores))
-        return trained(settings, "directed", 2, options={"directed.own": "always", "directed.rehearsals": 1})
+        return trained(
+            settings, "directed", 2, options={"directed.own": "always", "directed.rehearsals": 1}
+        )
 
 
 def test_who_loses_in_a_rehearsal_is_as_with_local_training(settings, plain, monkeypatch):
     _, alone = plain("local")
-    federation, ours = rehearsed(settings, monkeypatch, [10.0 if n else -10.0 for n in range(len(alone))])
+    federation, ours = rehearsed(
+        settings, monkeypatch, [10.0 if n else -10.0 for n in range(len(alone))]
+    )
     first, second = (client.user.number for client in federation.clients[:2])
     assert equal(ours[:1], alone[:1]) and not equal(ours[1:], alone[1:])
-    noted = {row["user"]: row["value"] for row in federation.server.measures if row["measure"] == "gain in rehearsal 1"}
+    noted = {
+        row["user"]: row["value"]
+        for row in federation.server.measures
+        if row["measure"] == "gain in rehearsal 1"
+    }
     assert (noted[first], noted[second]) == (-10, 10)
     server = federation.server
-    assert server.uplink[1, first] == server.uplink[1, second] and not server.downlink[1, first], "it answers others all the same"
+    assert server.uplink[1, first] == server.uplink[1, second] and not server.downlink[1, first], (
+        "it answers others all the same"
+    )
 
 
 def test_who_is_not_aligned_gains_nothing_in_a_rehearsal(settings):
     """With alignment and without, everybody sees its samples in the same order."""
-    federation, _ = trained(settings, "directed", 2, options={"directed.own": "never", "directed.peers": "none", "directed.rehearsals": 2})
-    gains = [row["value"] for row in federation.server.measures if row["measure"].startswith("gain")]
+    federation, _ = trained(
+        settings,
+        "directed",
+        2,
+        options={"directed.own": "never", "directed.peers": "none", "directed.rehearsals": 2},
+    )
+    gains = [
+        row["value"] for row in federation.server.measures if row["measure"].startswith("gain")
+    ]
     assert gains == [0.0] * 2 * len(federation.clients)
 
 
 def test_a_rehearsal_does_not_measure_the_order_again():
-    with pytest.raises(ValueError, match="^options: directed: rehearsals: not with refreshed peers"):
+    with pytest.raises(
+        ValueError, match="^options: directed: rehearsals: not with refreshed peers"
+    ):
         parse({"options": {"directed.peers": "refreshed", "directed.rehearsals": 1}})
-    assert parse({"options": {"directed.folds": 7, "directed.rehearsals": 7}}), "options are checked together"
+    assert parse({"options": {"directed.folds": 7, "directed.rehearsals": 7}}), (
+        "options are checked together"
+    )
 
 
 def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, plain, monkeypatch):
@@ -277,14 +401,23 @@ def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, plain, monkeypa
     federation, ours = rehearsed(settings, monkeypatch, [0.0 for _ in theirs])
     assert equal(ours, theirs)
     for client, before in zip(federation.clients, unrehearsed.clients, strict=True):
-        assert client.meter.total > 2 * before.meter.total, "a run alone and one with alignment, on less"
+        assert client.meter.total > 2 * before.meter.total, (
+            "a run alone and one with alignment, on less"
+        )
         assert client.take_losses() == before.take_losses()
     user, once, costs = federation.clients[0].user.number, unrehearsed.server, federation.server
-    assert costs.uplink[0, user] - once.uplink[0, user] == 2 * once.uplink[1, user], "each message of two rounds, no second reference"
-    assert costs.downlink[0, user] - once.downlink[0, user] == once.downlink[0, user] + once.downlink[1, user]
+    assert costs.uplink[0, user] - once.uplink[0, user] == 2 * once.uplink[1, user], (
+        "each message of two rounds, no second reference"
+    )
+    assert (
+        costs.downlink[0, user] - once.downlink[0, user]
+        == once.downlink[0, user] + once.downlink[1, user]
+    )
 
 
-def test_each_training_of_a_trial_and_of_a_rehearsal_begins_from_the_first_weights(settings, monkeypatch):
+def test_each_training_of_a_trial_and_of_a_rehearsal_begins_from_the_first_weights(
+    settings, monkeypatch
+):
     begun, fit = [], Client.fit
 
     def watched(client, *args):
@@ -292,22 +425,43 @@ def test_each_training_of_a_trial_and_of_a_rehearsal_begins_from_the_first_weigh
         return fit(client, *args)
 
     monkeypatch.setattr(Client, "fit", watched)
-    federation, _ = trained(settings, "directed", options={"directed.own": "decided", "directed.rehearsals": 2})
+    federation, _ = trained(
+        settings, "directed", options={"directed.own": "decided", "directed.rehearsals": 2}
+    )
     assert all(begun)
-    assert len(begun) > 4 * len(federation.clients), "trials and two rehearsals, each of two trainings"
+    assert len(begun) > 4 * len(federation.clients), (
+        "trials and two rehearsals, each of two trainings"
+    )
 
 
-def test_validated_peers_are_those_with_whom_alone_a_user_is_better_than_with_none(settings, plain, monkeypatch):
+def test_validated_peers_are_those_with_whom_alone_a_user_is_better_than_with_none(
+    settings, plain, monkeypatch
+):
     unrehearsed, _ = plain("directed", peers="none", own="always")
     users = [client.user.number for client in unrehearsed.clients]
-    better = [[k == 1 + i % (len(users) - 1) for i, _ in enumerate(users)] for k, _ in enumerate(users)]  # rehearsals, users
+    better = [
+        [k == 1 + i % (len(users) - 1) for i, _ in enumerate(users)] for k, _ in enumerate(users)
+    ]  # rehearsals, users
     scores = iter([50.0 + 10 * one for rehearsal in better for one in rehearsal])
     with monkeypatch.context() as patched:
         patched.setattr(Client, "evaluate", lambda client: next(scores))
-        federation, _ = trained(settings, "directed", 2, options={"directed.own": "always", "directed.peers": "validated"})
+        federation, _ = trained(
+            settings,
+            "directed",
+            2,
+            options={"directed.own": "always", "directed.peers": "validated"},
+        )
     assert next(scores, None) is None, "as many rehearsals as users"
-    heard = {(row["user"], row["measure"]) for row in federation.server.measures if row["measure"].startswith("listens") and row["value"]}
-    partners = {user: users[(i + 1 + i % (len(users) - 1)) % len(users)] for i, user in enumerate(users)}
+    heard = {
+        (row["user"], row["measure"])
+        for row in federation.server.measures
+        if row["measure"].startswith("listens") and row["value"]
+    }
+    partners = {
+        user: users[(i + 1 + i % (len(users) - 1)) % len(users)] for i, user in enumerate(users)
+    }
     assert heard == {(user, f"listens to {partner}") for user, partner in partners.items()}
     costs, once, user = federation.server.uplink, unrehearsed.server.uplink, users[0]
-    assert costs[0, user] - once[0, user] == len(users) * 2 * once[1, user], "each message of two rounds in each rehearsal"
+    assert costs[0, user] - once[0, user] == len(users) * 2 * once[1, user], (
+        "each message of two rounds in each rehearsal"
+    )

@@ -1,4 +1,6 @@
-"""Trained users as folders: they predict and represent as at the end of their run, and what is not theirs is refused."""
+"""Trained users as folders: they predict and represent as at the end of their run, and what is not
+theirs is refused.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,13 @@ from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, Effic
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
 
 # A user of every kind of task, and of every family that the embedded world has.
-EVERY = {"setup": "setup2_generation", "users": (2, 6, 7, 9, 10, 11), "public": "flickr30k", "rounds": 1, "public_size": 20}
+EVERY = {
+    "setup": "setup2_generation",
+    "users": (2, 6, 7, 9, 10, 11),
+    "public": "flickr30k",
+    "rounds": 1,
+    "public_size": 20,
+}
 EVERY |= {"train_samples": dict.fromkeys(("MLC", "IC10", "SS", "TC", "TG"), 12), "batch_size": 10}
 
 
@@ -55,12 +63,17 @@ def assert_same(client: Client, folder: Path, **where: Path) -> SavedUser:
     """Assert that the saved user represents and does its task as the client, to the bit."""
     user, inputs = load_user(folder, **where), client.evaluation.inputs
     kept, model = client._states.of(client.model, inputs), client.model.eval()
-    for found, call, batch in ((user.predict, model, client.task.evaluation_batch), (user.represent, model.represent, REFERENCE_BATCH)):
+    for found, call, batch in (
+        (user.predict, model, client.task.evaluation_batch),
+        (user.represent, model.represent, REFERENCE_BATCH),
+    ):
         rows = torch.arange(batch)[: len(inputs)]
         with torch.no_grad():
             assert torch.equal(found(inputs)[rows], call(kept.take(rows)))
     if len(client.public):
-        assert torch.equal(user.represent(client.public), client.over_public(client.model.represent))
+        assert torch.equal(
+            user.represent(client.public), client.over_public(client.model.represent)
+        )
     with torch.autocast("cpu", torch.bfloat16), torch.inference_mode():  # the caller's affairs
         assert torch.equal(load_user(folder, **where).predict(inputs), user.predict(inputs))
     assert metric(user, client) == client.evaluate() == user.about["metrics"][-1]["value"]
@@ -70,33 +83,56 @@ def assert_same(client: Client, folder: Path, **where: Path) -> SavedUser:
 @pytest.fixture(scope="module")
 def trained(small_world, tmp_path_factory) -> tuple[Rounds, Path]:
     folder = tmp_path_factory.mktemp("users")
-    settings = Settings(**EVERY, local_epochs=1, others=2, data_dir=small_world, models_path=small_world / "models")
+    settings = Settings(
+        **EVERY, local_epochs=1, others=2, data_dir=small_world, models_path=small_world / "models"
+    )
     return after(settings, folder), folder
 
 
 @pytest.mark.parametrize("number", EVERY["users"])
-def test_a_saved_user_predicts_and_represents_as_at_the_end_of_its_run(trained, small_world, number):
+def test_a_saved_user_predicts_and_represents_as_at_the_end_of_its_run(
+    trained, small_world, number
+):
     rounds, folder = trained
     (client,) = (client for client in rounds.federation.clients if client.user.number == number)
     checkpoint = small_world / "models" / rounds.settings.backbones[client.user.model]
     user = assert_same(client, folder / f"user_{number}", backbone=checkpoint)
     assert (user.number, user.task, user.classes) == (number, client.task, client.classes)
     adapted = PeftModel.from_pretrained(load_backbone(checkpoint), str(folder / f"user_{number}"))
-    adapters = {name: tensor for name, tensor in adapted.base_model.model.state_dict().items() if ".lora_" in name}
-    ours = {name: tensor for name, tensor in client.model.backbone.state_dict().items() if ".lora_" in name}
-    assert ours.keys() == adapters.keys() and all(torch.equal(ours[name], adapters[name]) for name in ours)
-    assert any(tensor.any() for name, tensor in ours.items() if ".lora_B." in name)  # it learnt something
+    adapters = {
+        name: tensor
+        for name, tensor in adapted.base_model.model.state_dict().items()
+        if ".lora_" in name
+    }
+    ours = {
+        name: tensor
+        for name, tensor in client.model.backbone.state_dict().items()
+        if ".lora_" in name
+    }
+    assert ours.keys() == adapters.keys() and all(
+        torch.equal(ours[name], adapters[name]) for name in ours
+    )
+    assert any(
+        tensor.any() for name, tensor in ours.items() if ".lora_B." in name
+    )  # it learnt something
 
 
 def test_the_adapter_alone_gives_the_features_through_peft(trained, small_world):
     rounds, folder = trained
-    user, pictures = load_user(folder / "user_6"), torch.randint(0, 256, (5, 3, 32, 32), dtype=torch.uint8)
+    user, pictures = (
+        load_user(folder / "user_6"),
+        torch.randint(0, 256, (5, 3, 32, 32), dtype=torch.uint8),
+    )
     backbone = load_backbone(small_world / "models/vit-tiny")
     processor = AutoImageProcessor.from_pretrained(folder / "user_6")
     pixels = processor(list(pictures), return_tensors="pt").pixel_values
     with torch.no_grad():
         bare = backbone(pixels).last_hidden_state[:, 1:].mean(1)
-        adapted = PeftModel.from_pretrained(backbone, str(folder / "user_6"))(pixels).last_hidden_state[:, 1:].mean(1)
+        adapted = (
+            PeftModel.from_pretrained(backbone, str(folder / "user_6"))(pixels)
+            .last_hidden_state[:, 1:]
+            .mean(1)
+        )
         assert_close(adapted, user.model.features(pictures))
     assert (adapted - bare).abs().max() > 1e-3
 
@@ -108,7 +144,9 @@ def test_files_are_read_as_the_run_read_them(trained, small_world):
         if client.task.suffix == ".pkl":
             path = small_world / client.task.folder / f"test/client_{client.user.client}.pkl"
             user = load_user(folder / f"user_{client.user.number}")
-            given = Pickled(path).images() if client.task.reads == "images" else Pickled(path).texts()
+            given = (
+                Pickled(path).images() if client.task.reads == "images" else Pickled(path).texts()
+            )
             assert torch.equal(user.encode(given), client.evaluation.inputs)
     assert AutoTokenizer.from_pretrained(folder / "user_9")("a").input_ids
 
@@ -116,7 +154,10 @@ def test_files_are_read_as_the_run_read_them(trained, small_world):
 def test_other_inputs_are_refused(trained):
     _, folder = trained
     pictures, texts = load_user(folder / "user_6"), load_user(folder / "user_9")
-    with pytest.raises(ValueError, match=r"user 6 reads images, \(n, 3, h, w\) uint8, got \(2, 3, 32, 32\) torch.float32"):
+    with pytest.raises(
+        ValueError,
+        match=r"user 6 reads images, \(n, 3, h, w\) uint8, got \(2, 3, 32, 32\) torch.float32",
+    ):
         pictures.predict(torch.rand(2, 3, 32, 32))
     with pytest.raises(ValueError, match="user 9 reads texts or token ids"):
         texts.represent(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
@@ -124,7 +165,10 @@ def test_other_inputs_are_refused(trained):
         texts.predict("a text")
     with pytest.raises(ValueError, match="user 6: no inputs"):
         pictures.predict([])
-    with pytest.raises(ValueError, match=r"user 6 reads paths of image files, or a tensor .*, got a ndarray \(input 0\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"user 6 reads paths of image files, or a tensor .*, got a ndarray \(input 0\)",
+    ):
         pictures.predict(np.zeros((2, 32, 32, 3), np.uint8))
     for wrong in ([None], [7], ["a", b"b"], None, 7, np.zeros(3)):
         for user in (pictures, texts):
@@ -140,11 +184,20 @@ def test_other_inputs_are_refused(trained):
 def test_token_ids_are_those_that_the_model_has(trained):
     for number in (9, 11):
         user = load_user(trained[1] / f"user_{number}")
-        size, longest = user.model.backbone.config.vocab_size, user.model.backbone.config.max_position_embeddings
+        size, longest = (
+            user.model.backbone.config.vocab_size,
+            user.model.backbone.config.max_position_embeddings,
+        )
         for wrong in (-1, size, 1 << 40):
-            with pytest.raises(ValueError, match=f"user {number} reads token ids from 0 to {size - 1}, got .*{wrong}"):
+            with pytest.raises(
+                ValueError,
+                match=f"user {number} reads token ids from 0 to {size - 1}, got .*{wrong}",
+            ):
                 user.predict(torch.tensor([[1, wrong]]))
-        with pytest.raises(ValueError, match=f"user {number} reads at most {longest} tokens a text, got {longest + 1}"):
+        with pytest.raises(
+            ValueError,
+            match=f"user {number} reads at most {longest} tokens a text, got {longest + 1}",
+        ):
             user.represent(torch.ones(1, longest + 1, dtype=torch.int64))
         assert len(user.represent(torch.ones(1, longest, dtype=torch.int64)))
         for shape in ((0, 4), (4, 0)):
@@ -176,37 +229,82 @@ def test_a_card_says_what_the_user_is(trained):
     rounds, folder = trained
     text = (folder / "user_6/README.md").read_text()
     about = json.loads((folder / "user_6/user.json").read_text())
-    assert "base_model: vit-tiny\n" in text and about["backbone"]["digest"] in text and about["run"]["address"] in text
+    assert (
+        "base_model: vit-tiny\n" in text
+        and about["backbone"]["digest"] in text
+        and about["run"]["address"] in text
+    )
     assert f"| after alignment | Accuracy | {about['metrics'][-1]['value']:.2f} |" in text
     assert "IC/CIFAR10/train/client_0.pkl" in text and "| `rank` | `16` |" in text
     assert str(Path.home()) not in text and str(rounds.settings.data_dir) not in text
     assert all(path.suffix in {".md", ".json", ".safetensors"} for path in folder.glob("*/*"))
 
 
-# --- families that the embedded world lacks, and models that a run leaves in another shape ------------------------------------
+# --- families that the embedded world lacks, and models that a run leaves in another shape
 
 
 @pytest.fixture
 def checkpoints(small_world, tmp_path) -> Path:
-    """A narrow convolutional network and a narrow hybrid ViT with random weights, beside a text encoder."""
+    """A narrow convolutional network and a narrow hybrid ViT with random weights, beside a text
+    encoder.
+    """
     torch.manual_seed(0)
-    lite = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_act": "relu6", "batch_norm_eps": 1e-3}
-    stages = {"in_channels": [32, 8, 8, 16, 16], "out_channels": [8, 8, 16, 16, 24], "num_block_repeats": [1, 1, 1, 1, 2]}
-    stages |= {"strides": [1, 2, 2, 2, 1], "kernel_sizes": [3, 3, 5, 3, 5], "expand_ratios": [1, 6, 6, 6, 6]}
-    width = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    HybridViTModel(HybridViTConfig(image_size=64, stem=lite | stages, **width)).save_pretrained(tmp_path / "hybrid")
-    channels = {"in_channels": [32, 8, 8, 16, 16, 24, 24], "out_channels": [8, 8, 16, 16, 24, 24, 32]}
-    config = EfficientNetLiteConfig(hidden_dim=1280, num_block_repeats=[1, 2, 1, 1, 2, 1, 1], **channels, **lite)
+    lite = {
+        "width_coefficient": 1.0,
+        "depth_coefficient": 1.0,
+        "hidden_act": "relu6",
+        "batch_norm_eps": 1e-3,
+    }
+    stages = {
+        "in_channels": [32, 8, 8, 16, 16],
+        "out_channels": [8, 8, 16, 16, 24],
+        "num_block_repeats": [1, 1, 1, 1, 2],
+    }
+    stages |= {
+        "strides": [1, 2, 2, 2, 1],
+        "kernel_sizes": [3, 3, 5, 3, 5],
+        "expand_ratios": [1, 6, 6, 6, 6],
+    }
+    width = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    HybridViTModel(HybridViTConfig(image_size=64, stem=lite | stages, **width)).save_pretrained(
+        tmp_path / "hybrid"
+    )
+    channels = {
+        "in_channels": [32, 8, 8, 16, 16, 24, 24],
+        "out_channels": [8, 8, 16, 16, 24, 24, 32],
+    }
+    config = EfficientNetLiteConfig(
+        hidden_dim=1280, num_block_repeats=[1, 2, 1, 1, 2, 1, 1], **channels, **lite
+    )
     EfficientNetLiteModel(config).save_pretrained(tmp_path / "lite")
     return tmp_path
 
 
 @pytest.mark.slow
 def test_convolutional_networks_and_hybrid_vits_too(settings, checkpoints, tmp_path):
-    given = {"setup": "setup2", "users": (5, 6, 7), "image_size": 64, "mask_size": 64, "rounds": 1, "models_path": checkpoints}
+    given = {
+        "setup": "setup2",
+        "users": (5, 6, 7),
+        "image_size": 64,
+        "mask_size": 64,
+        "rounds": 1,
+        "models_path": checkpoints,
+    }
     backbones = {"ViT-Small": "lite", "ViT-Tiny": "hybrid", "SegFormer-B0": "lite"}
     sizes = {"IC100": 20, "IC10": 20, "SS": 20}
-    s = settings(**given, backbones=backbones, lora_layers="linear", train_samples=sizes, batch_size=10, public_size=20)
+    s = settings(
+        **given,
+        backbones=backbones,
+        lora_layers="linear",
+        train_samples=sizes,
+        batch_size=10,
+        public_size=20,
+    )
     for client in after(s, tmp_path / "users").federation.clients:
         folder = tmp_path / f"users/user_{client.user.number}"
         checkpoint = checkpoints / backbones[client.user.model]
@@ -216,7 +314,12 @@ def test_convolutional_networks_and_hybrid_vits_too(settings, checkpoints, tmp_p
         mean, std = (torch.tensor(about[f"image_{name}"]).view(3, 1, 1) for name in ("mean", "std"))
         pixels = (client.evaluation.inputs[:2] / 255 - mean) / std
         with torch.no_grad():
-            assert_close(user.model.backbone.embeddings(pixels), user.model.embed(client.evaluation.inputs[:2]), atol=1e-4, rtol=1e-4)
+            assert_close(
+                user.model.backbone.embeddings(pixels),
+                user.model.embed(client.evaluation.inputs[:2]),
+                atol=1e-4,
+                rtol=1e-4,
+            )
 
 
 def test_the_processor_of_a_segformer_scales_as_its_model(trained):
@@ -224,15 +327,38 @@ def test_the_processor_of_a_segformer_scales_as_its_model(trained):
     (client,) = (client for client in rounds.federation.clients if client.user.number == 7)
     processor = AutoImageProcessor.from_pretrained(folder / "user_7")
     pictures = client.evaluation.inputs[:3]
-    assert_close(processor(list(pictures), return_tensors="pt").pixel_values, client.model.embed(pictures))
+    assert_close(
+        processor(list(pictures), return_tensors="pt").pixel_values, client.model.embed(pictures)
+    )
 
 
-@pytest.mark.parametrize("given", [{"algorithm": "probe"}, {"algorithm": "head_only"}, {"lora_blocks": "none"}, {"lora_blocks": "last"}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"algorithm": "probe"},
+        {"algorithm": "head_only"},
+        {"lora_blocks": "none"},
+        {"lora_blocks": "last"},
+    ],
+)
 def test_whatever_a_run_leaves_is_what_is_loaded(settings, small_world, tmp_path, given):
-    s = settings(**({"algorithm": "local", "rounds": 1, "users": (6,), "head_on": "features", "train_samples": {"IC10": 20}} | given))
+    s = settings(
+        **(
+            {
+                "algorithm": "local",
+                "rounds": 1,
+                "users": (6,),
+                "head_on": "features",
+                "train_samples": {"IC10": 20},
+            }
+            | given
+        )
+    )
     (client,) = after(s, tmp_path).federation.clients
     folder = tmp_path / "user_6"
-    user = assert_same(client, folder, backbone=small_world / "models" / s.backbones[client.user.model])
+    user = assert_same(
+        client, folder, backbone=small_world / "models" / s.backbones[client.user.model]
+    )
     assert user.model.depth == client.model.depth
     assert (folder / "adapter_config.json").exists() == (s.lora_blocks != "none")
 
@@ -241,9 +367,14 @@ def test_a_user_takes_the_place_of_one_that_was_saved_before(settings, small_wor
     """With LoRA, without it, and with it again; what somebody else put there stays."""
     kept = tmp_path / "user_6/notes.pdf"
     for blocks in ("last", "none", "last"):
-        rounds = after(settings(rounds=1, users=(6,), algorithm="local", lora_blocks=blocks), tmp_path)
+        rounds = after(
+            settings(rounds=1, users=(6,), algorithm="local", lora_blocks=blocks), tmp_path
+        )
         (client,) = rounds.federation.clients
-        load_user(kept.parent, backbone=small_world / "models" / rounds.settings.backbones[client.user.model])
+        load_user(
+            kept.parent,
+            backbone=small_world / "models" / rounds.settings.backbones[client.user.model],
+        )
         assert (kept.parent / "adapter_config.json").exists() == (blocks != "none")
         kept.write_text("mine", encoding="utf8")
     assert kept.read_text(encoding="utf8") == "mine"
@@ -259,28 +390,52 @@ def test_a_disk_that_gets_full_is_told_with_the_files_name(settings, tmp_path, m
 
 
 def test_a_user_with_classes_of_its_own(settings, small_world, tmp_path):
-    """It predicts and represents as at the end of the run, has its own classes, and tells nobody where its folder lies."""
+    """It predicts and represents as at the end of the run, has its own classes, and tells nobody
+    where its folder lies.
+    """
     folder = tmp_path / "private/my intents"
     for split, n in (("train", 40), ("test", 30)):
         (folder / split).mkdir(parents=True)
-        content = {"texts": [f"{split} text {i} of intent {i % 15}" for i in range(n)], "labels": [i % 15 for i in range(n)]}
+        content = {
+            "texts": [f"{split} text {i} of intent {i % 15}" for i in range(n)],
+            "labels": [i % 15 for i in range(n)],
+        }
         (folder / split / "client_3.pkl").write_bytes(pickle.dumps(content))
     own = {9: {"folder": str(folder), "classes": 15, "client": 3}}
-    given = {"setup": "setup2", "public": "flickr30k", "users": (9, 10), "others": 1, "public_size": 20, "batch_size": 10}
-    rounds = after(settings(**given, rounds=1, train_samples={"TC": 20}, own=own), tmp_path / "users")
+    given = {
+        "setup": "setup2",
+        "public": "flickr30k",
+        "users": (9, 10),
+        "others": 1,
+        "public_size": 20,
+        "batch_size": 10,
+    }
+    rounds = after(
+        settings(**given, rounds=1, train_samples={"TC": 20}, own=own), tmp_path / "users"
+    )
     shutil.rmtree(folder)  # whoever takes the user home does not have its data
     for client, classes in zip(rounds.federation.clients, (15, 10), strict=True):
         checkpoint = small_world / "models" / rounds.settings.backbones[client.user.model]
-        user = assert_same(client, tmp_path / f"users/user_{client.user.number}", backbone=checkpoint)
-        assert user.classes == client.classes == tuple(range(classes)) and user.task == replace(client.task, folder=user.task.folder)
-        assert user.predict(client.evaluation.inputs).shape == (len(client.evaluation.inputs), classes)
-        assert f"- classes: {classes} (0 to {classes - 1})\n" in (tmp_path / f"users/user_{client.user.number}/README.md").read_text()
+        user = assert_same(
+            client, tmp_path / f"users/user_{client.user.number}", backbone=checkpoint
+        )
+        assert user.classes == client.classes == tuple(range(classes)) and user.task == replace(
+            client.task, folder=user.task.folder
+        )
+        assert user.predict(client.evaluation.inputs).shape == (
+            len(client.evaluation.inputs),
+            classes,
+        )
+        assert (
+            f"- classes: {classes} (0 to {classes - 1})\n"
+            in (tmp_path / f"users/user_{client.user.number}/README.md").read_text()
+        )
     card = (tmp_path / "users/user_9/README.md").read_text()
     assert "- local data: `my intents/train/client_3.pkl`" in card
     assert str(tmp_path) not in card + (tmp_path / "users/user_9/user.json").read_text()
 
 
-# --- a run that saves --------------------------------------------------------------------------------------------------------
+# --- a run that saves
 
 
 def final(history: History) -> dict[int, float]:
@@ -288,27 +443,38 @@ def final(history: History) -> dict[int, float]:
 
 
 @pytest.mark.slow
-def test_a_run_saves_its_users_and_a_stored_one_is_computed_again_for_them(settings, store, tmp_path):
+def test_a_run_saves_its_users_and_a_stored_one_is_computed_again_for_them(
+    settings, store, tmp_path
+):
     s = settings(rounds=2)
     first = run(s, progress=str, store=store, save_models=tmp_path / "first")
     again = run(s, progress=str, store=store, save_models=tmp_path / "again")
     assert again.metrics.equals(first.metrics)
     for client in build(s).clients:
         checkpoint = s.models_path / s.backbones[client.user.model]
-        users = [load_user(tmp_path / name / f"user_{client.user.number}", checkpoint) for name in ("first", "again")]
+        users = [
+            load_user(tmp_path / name / f"user_{client.user.number}", checkpoint)
+            for name in ("first", "again")
+        ]
         assert [metric(user, client) for user in users] == 2 * [final(first)[client.user.number]]
-        assert users[0].about["files"]["head.safetensors"] == users[1].about["files"]["head.safetensors"]
+        assert (
+            users[0].about["files"]["head.safetensors"]
+            == users[1].about["files"]["head.safetensors"]
+        )
 
 
 def test_a_stored_run_whose_metrics_are_others_is_told(settings, store, tmp_path, monkeypatch):
     s = settings(rounds=1, users=(6,), algorithm="local")
     run(s, progress=str, store=store)
     monkeypatch.setattr(Client, "evaluate", lambda self: 1.0)
-    with pytest.raises(ValueError, match="computed again for its models, its metrics are not those of the computed run"):
+    with pytest.raises(
+        ValueError,
+        match="computed again for its models, its metrics are not those of the computed run",
+    ):
         run(s, progress=str, store=store, save_models=tmp_path / "models")
 
 
-# --- what is refused ---------------------------------------------------------------------------------------------------------
+# --- what is refused
 
 
 @pytest.fixture
@@ -317,7 +483,9 @@ def user(trained, tmp_path) -> Path:
 
 
 def test_another_backbone_is_refused(user, small_world, tmp_path):
-    with pytest.raises(DataError, match="user_9: trained on bert-base with the digest .*; .*distilbert-base has"):
+    with pytest.raises(
+        DataError, match="user_9: trained on bert-base with the digest .*; .*distilbert-base has"
+    ):
         load_user(user, small_world / "models/distilbert-base")
     other = Path(shutil.copytree(small_world / "models/bert-base", tmp_path / "bert-base"))
     assert load_user(user, other)
@@ -330,7 +498,16 @@ def test_another_backbone_is_refused(user, small_world, tmp_path):
         load_user(user, tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json", "head.safetensors", "tokenizer.json", "user.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "adapter_model.safetensors",
+        "adapter_config.json",
+        "head.safetensors",
+        "tokenizer.json",
+        "user.json",
+    ],
+)
 def test_a_file_that_is_missing_or_cut_off_is_named(user, small_world, name):
     path = user / name
     content = path.read_bytes()
@@ -347,7 +524,9 @@ def test_a_head_of_other_shapes_is_refused(user, small_world):
     about = json.loads((user / "user.json").read_text())
     about["options"]["proj_dim"] = 7
     (user / "user.json").write_text(json.dumps(about))
-    with pytest.raises(DataError, match="user_9: 'projection.weight' is not what user.json asks for"):
+    with pytest.raises(
+        DataError, match="user_9: 'projection.weight' is not what user.json asks for"
+    ):
         load_user(user, small_world / "models/bert-base")
 
 
@@ -356,7 +535,9 @@ def _about(**changes: object) -> Callable[[str], str]:
 
 
 def _options(**changes: object) -> Callable[[str], str]:
-    return lambda text: json.dumps(json.loads(text) | {"options": json.loads(text)["options"] | changes})
+    return lambda text: json.dumps(
+        json.loads(text) | {"options": json.loads(text)["options"] | changes}
+    )
 
 
 @pytest.mark.parametrize(
@@ -405,7 +586,9 @@ def test_what_is_no_users_description_is_named(user, small_world, change):
 @pytest.mark.parametrize("size", [0, 16, 33, 48, 64, "32"])
 def test_a_side_of_images_that_the_backbone_does_not_read_is_named(trained, tmp_path, size):
     folder = Path(shutil.copytree(trained[1] / "user_6", tmp_path / "user_6"))
-    (folder / "user.json").write_text(_about(reads={"size": size})((folder / "user.json").read_text()))
+    (folder / "user.json").write_text(
+        _about(reads={"size": size})((folder / "user.json").read_text())
+    )
     with pytest.raises(DataError, match=r"user\.json: not a saved user"):
         load_user(folder)
 
@@ -417,10 +600,20 @@ def test_weights_that_are_none_are_named_though_their_digest_is_right(user, smal
     if damage == "no tensors":
         path.write_bytes(b"{}")
     else:
-        save_file({n: t.half() if damage == "another type" else t * torch.nan for n, t in tensors.items()}, path)
+        save_file(
+            {
+                n: t.half() if damage == "another type" else t * torch.nan
+                for n, t in tensors.items()
+            },
+            path,
+        )
     about["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
     (user / "user.json").write_text(json.dumps(about))
-    why = {"not finite": "head.safetensors: .* not finite", "no tensors": "head.safetensors: not readable", "another type": "is not what"}
+    why = {
+        "not finite": "head.safetensors: .* not finite",
+        "no tensors": "head.safetensors: not readable",
+        "another type": "is not what",
+    }
     with pytest.raises(DataError, match=why[damage]):
         load_user(user, small_world / "models/bert-base")
 
@@ -429,13 +622,18 @@ def test_no_code_of_a_users_folder_runs_whoever_listed_it(user, small_world, tmp
     """transformers would ask whether to, and do so on "y"."""
     monkeypatch.setattr("builtins.input", lambda *asked: "y")
     ran = tmp_path / "ran"
-    (user / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nfrom transformers import PreTrainedTokenizerFast as T\n")
+    (user / "evil.py").write_text(
+        f"open({str(ran)!r}, 'w')\nfrom transformers import PreTrainedTokenizerFast as T\n"
+    )
     with pytest.raises(DataError, match=r"evil\.py: it was not saved with the user"):
         load_user(user, small_world / "models/bert-base")
     config, about = user / "tokenizer_config.json", json.loads((user / "user.json").read_text())
     strange = {"tokenizer_class": "T", "auto_map": {"AutoTokenizer": ["evil.T", "evil.T"]}}
     config.write_text(json.dumps(json.loads(config.read_text()) | strange))
-    about["files"] |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (config, user / "evil.py")}
+    about["files"] |= {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (config, user / "evil.py")
+    }
     (user / "user.json").write_text(json.dumps(about))
     with pytest.raises(OSError, match="user_9: not a readable tokenizer"):
         load_user(user, small_world / "models/bert-base")
@@ -447,10 +645,15 @@ def test_a_tokenizer_with_more_tokens_than_the_backbone_is_refused(user, small_w
     path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token": "[NEW]"}))
     about["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
     (user / "user.json").write_text(json.dumps(about))
-    with pytest.raises(OSError, match=r"user_9: the tokenizer has the token \d+, the backbone embeds"):
+    with pytest.raises(
+        OSError, match=r"user_9: the tokenizer has the token \d+, the backbone embeds"
+    ):
         load_user(user, small_world / "models/bert-base")
 
 
 def test_the_store_is_no_part_of_a_saved_user(trained, tmp_path, monkeypatch, small_world):
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "none"))
-    assert load_user(trained[1] / "user_6", small_world / "models/vit-tiny") and not Store(tmp_path / "none").root.exists()
+    assert (
+        load_user(trained[1] / "user_6", small_world / "models/vit-tiny")
+        and not Store(tmp_path / "none").root.exists()
+    )

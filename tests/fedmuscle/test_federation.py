@@ -1,4 +1,6 @@
-"""One federation of three small users: what passes between client and server, and what each algorithm aligns with what."""
+"""One federation of three small users: what passes between client and server, and what each
+algorithm aligns with what.
+"""
 
 import math
 
@@ -20,7 +22,12 @@ PUBLIC, BATCH = 18, 16
 
 @pytest.fixture
 def settings(settings):
-    few = {"rounds": 2, "public_size": PUBLIC, "batch_size": BATCH, "train_samples": dict.fromkeys(("MLC", "IC100", "IC10"), 18)}
+    few = {
+        "rounds": 2,
+        "public_size": PUBLIC,
+        "batch_size": BATCH,
+        "train_samples": dict.fromkeys(("MLC", "IC100", "IC10"), 18),
+    }
     return lambda **given: settings(**(few | given))
 
 
@@ -30,10 +37,12 @@ def sixth(settings, **given):
 
 
 def unit_rows(b, d, seed=0):
-    return torch.nn.functional.normalize(torch.randn(b, d, generator=torch.Generator().manual_seed(seed)), dim=1)
+    return torch.nn.functional.normalize(
+        torch.randn(b, d, generator=torch.Generator().manual_seed(seed)), dim=1
+    )
 
 
-# --- the server -------------------------------------------------------------------------------------------------------------
+# --- the server
 
 
 def test_a_server_answers_nobody_before_a_batch_is_open():
@@ -61,11 +70,14 @@ def test_a_rehearsals_bytes_count_in_round_0():
     assert server.uplink == {(0, 2): 2 * z.nbytes} and server.downlink == {(0, 5): reply.nbytes}
 
 
-# --- the client -------------------------------------------------------------------------------------------------------------
+# --- the client
 
 
 def test_one_forward_pass_gives_the_update_of_the_readmes_two(settings):
-    """The Z^n that is sent is the Z^n that is differentiated; the README encodes a second time. Parameters agree to 1e-7."""
+    """The Z^n that is sent is the Z^n that is differentiated; the README encodes a second time.
+
+    Parameters agree to 1e-7.
+    """
     rows = torch.arange(16)
 
     def trained(two_forwards):
@@ -77,7 +89,10 @@ def test_one_forward_pass_gives_the_update_of_the_readmes_two(settings):
 
                 class Dense:
                     def loss(self, anchor, client=client, others=others):
-                        return muscle_loss(client.model.represent(client.public[rows]) if two_forwards else anchor, others)
+                        return muscle_loss(
+                            client.model.represent(client.public[rows]) if two_forwards else anchor,
+                            others,
+                        )
 
                 client.align(Dense())
         return [p for c in federation.clients for p in c.model.trainable_state().values()]
@@ -109,7 +124,9 @@ def test_a_client_starts_again_from_the_weights_before_any_training(settings):
     client = sixth(settings)
     before = {name: p.clone() for name, p in client.model.trainable_state().items()}
     client.fit(1)
-    assert not all(torch.equal(before[name], p) for name, p in client.model.trainable_state().items())
+    assert not all(
+        torch.equal(before[name], p) for name, p in client.model.trainable_state().items()
+    )
     client.restart()
     assert all(torch.equal(before[name], p) for name, p in client.model.trainable_state().items())
 
@@ -127,13 +144,19 @@ def test_what_is_trained_aside_leaves_no_trace(settings):
     assert torch.equal(torch.get_rng_state(), generator) and client.meter.total == other.meter.total
     assert all(map(math.isnan, client.take_losses().values()))
     assert client.fit(1) == other.fit(1)
-    for a, b in zip(client.model.trainable_state().values(), other.model.trainable_state().values(), strict=True):
+    for a, b in zip(
+        client.model.trainable_state().values(), other.model.trainable_state().values(), strict=True
+    ):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("choice", [{"lora_dropout": 0.5, "lora_blocks": "all"}, {"augmentation": "weak"}])
+@pytest.mark.parametrize(
+    "choice", [{"lora_dropout": 0.5, "lora_blocks": "all"}, {"augmentation": "weak"}]
+)
 def test_draws_of_local_training_have_an_address_and_none_is_made_in_evaluation(settings, choice):
-    usual, client, other = (sixth(settings, **given) for given in ({"lora_blocks": "all"}, choice, choice))
+    usual, client, other = (
+        sixth(settings, **given) for given in ({"lora_blocks": "all"}, choice, choice)
+    )
     assert client.evaluate() == usual.evaluate(), "nothing is trained yet"
     with client.aside():
         client.fit(1)
@@ -144,7 +167,15 @@ def test_draws_of_local_training_have_an_address_and_none_is_made_in_evaluation(
 
 
 def test_images_alone_are_augmented(settings):
-    clients = build(settings(setup="setup2", users=(2, 6, 7, 9), public="flickr30k", augmentation="weak", train_samples={"SS": 8})).clients
+    clients = build(
+        settings(
+            setup="setup2",
+            users=(2, 6, 7, 9),
+            public="flickr30k",
+            augmentation="weak",
+            train_samples={"SS": 8},
+        )
+    ).clients
     for client in clients:
         rows = torch.arange(2)
         seen, stored = client.own(rows), client.read(client.train.inputs, rows)
@@ -160,7 +191,9 @@ def steps_of(client):
 
 
 @pytest.mark.parametrize("optimisers", ["separate", "shared"])
-def test_a_shared_optimiser_counts_both_kinds_of_steps_and_passes_over_a_head_without_gradient(settings, optimisers):
+def test_a_shared_optimiser_counts_both_kinds_of_steps_and_passes_over_a_head_without_gradient(
+    settings, optimisers
+):
     client = sixth(settings, optimisers=optimisers)  # two batches an epoch
     client.fit(3)
     head = [p.clone() for p in client.model.head.parameters()]
@@ -175,7 +208,9 @@ def test_a_shared_optimiser_counts_both_kinds_of_steps_and_passes_over_a_head_wi
     assert all(map(torch.equal, head, client.model.head.parameters()))
     aligned = 4 if optimisers == "shared" else 0
     for name, steps in steps_of(client).items():
-        assert steps == (6 if "head" in name else aligned if "projection" in name else 6 + aligned), name
+        assert steps == (
+            6 if "head" in name else aligned if "projection" in name else 6 + aligned
+        ), name
 
 
 def test_a_frozen_projection_stays_as_it_was_drawn_while_lora_is_aligned(settings):
@@ -183,8 +218,14 @@ def test_a_frozen_projection_stays_as_it_was_drawn_while_lora_is_aligned(setting
     before = {name: p.clone() for name, p in client.model.trainable_state().items()}
     client.fit(1)
     client.represent(torch.arange(8))
-    client.align(make_reply("gradient", client.represent(torch.arange(8)), [unit_rows(8, 256)], 0.2, 0.15))
-    moved = {name for name, p in client.model.trainable_state().items() if not torch.equal(before[name], p)}
+    client.align(
+        make_reply("gradient", client.represent(torch.arange(8)), [unit_rows(8, 256)], 0.2, 0.15)
+    )
+    moved = {
+        name
+        for name, p in client.model.trainable_state().items()
+        if not torch.equal(before[name], p)
+    }
     assert moved and not any("projection" in name for name in moved)
 
 
@@ -208,24 +249,47 @@ def test_a_head_on_normalised_features_is_blind_to_their_scale_and_offset(settin
 
 
 def test_files_that_are_fixed_train_every_seed_on_their_first_samples(settings):
-    first, second = (sixth(settings, local_draw="fixed", seed=seed, train_samples={"IC10": 40}) for seed in (0, 1))
-    whole = sixth(settings, local_draw="fixed", train_samples={"IC10": 300}).train  # all of the file
+    first, second = (
+        sixth(settings, local_draw="fixed", seed=seed, train_samples={"IC10": 40})
+        for seed in (0, 1)
+    )
+    whole = sixth(
+        settings, local_draw="fixed", train_samples={"IC10": 300}
+    ).train  # all of the file
     for client in (first, second):
-        assert torch.equal(client.train.inputs, whole.inputs[:40]) and torch.equal(client.train.targets, whole.targets[:40])
+        assert torch.equal(client.train.inputs, whole.inputs[:40]) and torch.equal(
+            client.train.targets, whole.targets[:40]
+        )
     drawn = sixth(settings, train_samples={"IC10": 40}).train
     assert not torch.equal(drawn.targets, first.train.targets)
-    with pytest.raises(DataError, match="user 6, .*IC/CIFAR10/train/client_0.pkl: .* 301 was asked for, the file holds 300"):
+    with pytest.raises(
+        DataError,
+        match="user 6, .*IC/CIFAR10/train/client_0.pkl: .* 301 was asked for, the file holds 300",
+    ):
         build(settings(local_draw="fixed", train_samples={"IC10": 301}))
 
 
 def test_a_long_tail_thins_the_training_sets_of_users_with_one_label_and_nothing_else(settings):
     sizes = {"IC10": 300, "IC100": 600}
-    usual, tailed = (build(settings(train_samples=sizes, imbalance=imbalance)).clients for imbalance in (1.0, 0.05))
-    counts = [client.train.targets.bincount().sort(descending=True).values.tolist() for client in tailed[1:]]
+    usual, tailed = (
+        build(settings(train_samples=sizes, imbalance=imbalance)).clients
+        for imbalance in (1.0, 0.05)
+    )
+    counts = [
+        client.train.targets.bincount().sort(descending=True).values.tolist()
+        for client in tailed[1:]
+    ]
     assert counts[1] == [30, 21, 15, 11, 7, 5, 4, 2, 2, 1]
-    assert counts[0][0] == 6 and counts[0][-1] == 1 and len(counts[0]) == 100 and sum(counts[0]) == len(tailed[1].train) < 200
+    assert (
+        counts[0][0] == 6
+        and counts[0][-1] == 1
+        and len(counts[0]) == 100
+        and sum(counts[0]) == len(tailed[1].train) < 200
+    )
     for before, after in zip(usual, tailed, strict=True):
-        assert torch.equal(before.evaluation.inputs, after.evaluation.inputs) and torch.equal(before.public, after.public)
+        assert torch.equal(before.evaluation.inputs, after.evaluation.inputs) and torch.equal(
+            before.public, after.public
+        )
     assert torch.equal(usual[0].train.inputs, tailed[0].train.inputs)  # several labels a sample
     images = {image.numpy().tobytes() for image in usual[2].train.inputs}
     assert all(image.numpy().tobytes() in images for image in tailed[2].train.inputs)
@@ -233,9 +297,13 @@ def test_a_long_tail_thins_the_training_sets_of_users_with_one_label_and_nothing
 
 def test_users_with_equal_backbones_share_one_frozen_copy(settings):
     two, five = build(settings()).clients[:2]  # both ViT-Small
-    address = [{p.data_ptr() for p in c.model.parameters() if not p.requires_grad} for c in (two, five)]
+    address = [
+        {p.data_ptr() for p in c.model.parameters() if not p.requires_grad} for c in (two, five)
+    ]
     assert address[0] == address[1]
-    trainable = [{p.data_ptr() for p in c.model.parameters() if p.requires_grad} for c in (two, five)]
+    trainable = [
+        {p.data_ptr() for p in c.model.parameters() if p.requires_grad} for c in (two, five)
+    ]
     assert not trainable[0] & trainable[1]
 
 
@@ -246,19 +314,27 @@ def test_batches_cover_every_sample_once_and_none_is_a_single(n):
     assert min(map(len, parts)) >= 2 and max(map(len, parts)) <= 33
 
 
-# --- what passes between them -----------------------------------------------------------------------------------------------
+# --- what passes between them
 
 
 def test_nothing_but_representations_of_public_data_reaches_the_server(settings, monkeypatch):
-    """Uplink is exactly |D| x d floats a user and CL epoch; a user's labels change nothing that is sent before it trains."""
+    """Uplink is exactly |D| x d floats a user and CL epoch; a user's labels change nothing that is
+    sent before it trains.
+    """
     s = settings(cl_epochs=2)
     seen = []
     receive = Server.receive
-    monkeypatch.setattr(Server, "receive", lambda self, user, batch, z: (seen.append(z.clone()), receive(self, user, batch, z)))
+    monkeypatch.setattr(
+        Server,
+        "receive",
+        lambda self, user, batch, z: (seen.append(z.clone()), receive(self, user, batch, z)),
+    )
     federation = build(s)
     algorithms.get("fedmuscle")(s).communicate(federation, 0)
     assert all(z.shape[1] == s.proj_dim and z.ndim == 2 and not z.requires_grad for z in seen)
-    assert federation.server.uplink == {(0, user): 2 * PUBLIC * s.proj_dim * 4 for user in (2, 5, 6)}
+    assert federation.server.uplink == {
+        (0, user): 2 * PUBLIC * s.proj_dim * 4 for user in (2, 5, 6)
+    }
     first = seen[:3]
 
     seen.clear()
@@ -274,7 +350,9 @@ def represent_all(client):
 
 
 def spied_members(s, name):
-    """What users are aligned with in the first batch: {user: [(whose, matrix)]}, and the matrices as they were sent."""
+    """What users are aligned with in the first batch: {user: [(whose, matrix)]}, and the matrices
+    as they were sent.
+    """
     federation = build(s)
     algorithm = algorithms.get(name)(s)
     sent, members = {}, {}
@@ -351,4 +429,8 @@ def test_head_only_leaves_the_representation_alone(settings):
 def test_temperatures_are_looked_up_by_user(settings):
     tau = ((0.2, 0.3, 0.4), (0.3, 0.2, 0.5), (0.4, 0.5, 0.2))
     algorithm = algorithms.get("fedmuscle")(settings(tau=tau, tau_prime=0.1))
-    assert algorithm._temperature("tau", [6, 2, 5]) == [[0.2, 0.4, 0.5], [0.4, 0.2, 0.3], [0.5, 0.3, 0.2]]
+    assert algorithm._temperature("tau", [6, 2, 5]) == [
+        [0.2, 0.4, 0.5],
+        [0.4, 0.2, 0.3],
+        [0.5, 0.3, 0.2],
+    ]

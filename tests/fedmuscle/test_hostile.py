@@ -15,8 +15,13 @@ from fedmuscle_lib.fedmuscle.outliers import MEASURES, measured, suspicion
 from fedmuscle_lib.fedmuscle.settings import Lie
 
 ROWS = torch.arange(32)
-FEW = {"batch_size": 16, "public_size": 32, "train_samples": dict.fromkeys(("MLC", "IC100", "IC10"), 18)}
-# A user who is knowing differs from others before the first round alone; they differ in what they send, which the first test looks at.
+FEW = {
+    "batch_size": 16,
+    "public_size": 32,
+    "train_samples": dict.fromkeys(("MLC", "IC100", "IC10"), 18),
+}
+# A user who is knowing differs from others before the first round alone; they differ in what they
+# send, which the first test looks at.
 TWO = ("shuffled", "knowing")
 SEEN = {
     "passive": "",
@@ -59,12 +64,16 @@ def test_who_lies_learns_alone_and_the_others_learn_other_things(settings):
     for lie in ("passive", *TWO):
         hostile = trained(settings, "fedmuscle", hostile={2: lie}, **FEW)
         assert torch.equal(weights(hostile[number]), weights(alone[number])), lie
-        assert not any(torch.equal(weights(a), weights(b)) for a, b in zip(honest, hostile, strict=True)), lie
+        assert not any(
+            torch.equal(weights(a), weights(b)) for a, b in zip(honest, hostile, strict=True)
+        ), lie
 
 
 def test_only_the_knowing_are_not_honest_before_the_first_round(settings):
     every = [build(settings(hostile=given)).clients for given in ({}, *({2: lie} for lie in TWO))]
-    honest, shuffled, knowing = (torch.stack([client.do(_RepresentAll()) for client in clients]) for clients in every)
+    honest, shuffled, knowing = (
+        torch.stack([client.do(_RepresentAll()) for client in clients]) for clients in every
+    )
     assert torch.equal(honest, shuffled) and not torch.equal(honest, knowing)
     mine = [client.user.number for client in every[0]].index(2)
     r2 = predictability(knowing, torch.arange(knowing.shape[1]))

@@ -16,19 +16,27 @@ from fedmuscle_lib.fedmuscle.setups import SETUPS, task_of
 
 @pytest.fixture
 def noniid(settings):
-    return lambda **given: settings(**({"setup": "setup_noniid", "users": None, "others": 3} | given))
+    return lambda **given: settings(
+        **({"setup": "setup_noniid", "users": None, "others": 3} | given)
+    )
 
 
 def samples(settings, users):
     """Training and test sets of users, by number."""
-    return {user.number: local_data(settings, user, Pixels(32))[:2] for user in settings.members if user.number in users}
+    return {
+        user.number: local_data(settings, user, Pixels(32))[:2]
+        for user in settings.members
+        if user.number in users
+    }
 
 
 def images(part):
     return {image.numpy().tobytes() for image in part.inputs}
 
 
-@pytest.mark.parametrize("users", [(1, 2, 3), (4, 5, 6), (7, 8, 9), (10, 11, 12)], ids=("IC100", "IC10", "ICF", "ICC"))
+@pytest.mark.parametrize(
+    "users", [(1, 2, 3), (4, 5, 6), (7, 8, 9), (10, 11, 12)], ids=("IC100", "IC10", "ICF", "ICC")
+)
 def test_users_of_a_task_have_a_hundred_images_each_and_none_in_common(noniid, users):
     found = samples(noniid(), users)
     assert [len(train) for train, _ in found.values()] == [100] * 3
@@ -39,7 +47,10 @@ def test_users_of_a_task_have_a_hundred_images_each_and_none_in_common(noniid, u
 def test_each_user_has_classes_of_its_own(noniid):
     def shared(alpha):
         """Samples of a user of classes of which another has more, of all."""
-        counts = [train.targets.bincount(minlength=101) for train, _ in samples(noniid(alpha=alpha), (7, 8, 9)).values()]
+        counts = [
+            train.targets.bincount(minlength=101)
+            for train, _ in samples(noniid(alpha=alpha), (7, 8, 9)).values()
+        ]
         return 300 - sum(max(of_class).item() for of_class in zip(*counts, strict=True))
 
     assert shared(0.1) < 75 < shared(100)
@@ -59,13 +70,23 @@ def test_a_seed_divides_anew_and_who_takes_part_changes_nothing(noniid):
 
 
 def test_a_pool_that_is_too_small_is_named(noniid):
-    with pytest.raises(DataError, match="user 4, .*IC/CIFAR10_pool/train/client_0.pkl: .* train_samples asks for fewer"):
+    with pytest.raises(
+        DataError,
+        match="user 4, .*IC/CIFAR10_pool/train/client_0.pkl: .* train_samples asks for fewer",
+    ):
         samples(noniid(train_samples={"IC10": 401}), (4,))
 
 
 def test_the_pool_and_its_sharers_are_in_the_address(noniid):
-    assert {"IC/FOOD101_pool/train/client_0", "IC/FOOD101_pool/test/client_0"} <= inputs(noniid()).keys()
-    assert [user["sharers"] for user in asked(noniid())["users"]][::3] == [(1, 2, 3), (4, 5, 6), (7, 8, 9), (10, 11, 12)]
+    assert {"IC/FOOD101_pool/train/client_0", "IC/FOOD101_pool/test/client_0"} <= inputs(
+        noniid()
+    ).keys()
+    assert [user["sharers"] for user in asked(noniid())["users"]][::3] == [
+        (1, 2, 3),
+        (4, 5, 6),
+        (7, 8, 9),
+        (10, 11, 12),
+    ]
     assert "sharers" not in asked(noniid(setup="setup1"))["users"][0]
     assert asked(noniid()) != asked(noniid(alpha=1.0))
 
@@ -83,9 +104,16 @@ def test_three_models_are_three_checkpoints(profile):
     assert numbers_of(profile, "setup_noniid")["backbones"].items() >= by_model.items()
 
 
-@pytest.mark.parametrize("algorithm", ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("self", "head_only"))])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("self", "head_only"))],
+)
 def test_a_user_alone_learns_the_same_whoever_takes_part(noniid, store, algorithm):
     few = {"algorithm": algorithm, "rounds": 1, "public_size": 32, "train_samples": {"IC10": 40}}
-    alone, beside = (run(noniid(users=users, **few), progress=str, store=store) for users in ((6,), (4, 6)))
-    pd.testing.assert_frame_equal(only(beside, (6,)).metrics.reset_index(drop=True), alone.metrics, check_exact=True)
+    alone, beside = (
+        run(noniid(users=users, **few), progress=str, store=store) for users in ((6,), (4, 6))
+    )
+    pd.testing.assert_frame_equal(
+        only(beside, (6,)).metrics.reset_index(drop=True), alone.metrics, check_exact=True
+    )
     assert sum(alone.provenance["class_counts"]["6"]) == 40

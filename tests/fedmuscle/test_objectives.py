@@ -48,7 +48,9 @@ def test_orthogonal_members_leave_chance():
 
 def test_pairwise_is_a_sum_over_members():
     anchor, others = members(3, 6, 8)
-    assert pairwise(anchor, others).item() == pytest.approx(sum(info_nce(anchor, other).item() for other in others), rel=1e-12)
+    assert pairwise(anchor, others).item() == pytest.approx(
+        sum(info_nce(anchor, other).item() for other in others), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("loss", [pairwise, gramian])
@@ -65,7 +67,7 @@ def test_gradients_are_derivatives(loss):
     assert torch.autograd.gradcheck(lambda z: loss(z, others, 0.5), anchor.requires_grad_())
 
 
-# --- Gramian ----------------------------------------------------------------------------------------------------------------------------
+# --- Gramian
 
 
 @pytest.mark.parametrize("m", [1, 2, 3])
@@ -76,7 +78,9 @@ def test_volume_is_the_root_of_the_gram_determinant(m):
     for i in range(5):
         for j in range(5):
             z = torch.cat([anchor[i : i + 1], others[:, j]])  # (m+1, d)
-            assert ours[i, j].item() == pytest.approx(torch.linalg.det(z @ z.T).sqrt().item(), abs=1e-6)
+            assert ours[i, j].item() == pytest.approx(
+                torch.linalg.det(z @ z.T).sqrt().item(), abs=1e-6
+            )
 
 
 def test_volume_of_equal_and_of_orthonormal_vectors():
@@ -98,22 +102,35 @@ def test_what_a_peer_sends_in_another_precision_is_taken_for_its_numbers():
         assert loss(ours, *args).item() == pytest.approx(loss(anchor, others).item(), rel=1e-5)
         assert gradient(loss, ours, *args).dtype == torch.float32
     for debiased in (False, True):
-        assert cka(gram.float(), theirs, debiased).item() == pytest.approx(cka(gram, theirs, debiased).item(), rel=1e-5)
+        assert cka(gram.float(), theirs, debiased).item() == pytest.approx(
+            cka(gram, theirs, debiased).item(), rel=1e-5
+        )
 
 
 def test_gramian_is_its_definition():
     """Appendix L's formula, from determinants."""
     anchor, others = members(2, 5, 8)
-    z = torch.stack([torch.stack([torch.cat([anchor[i : i + 1], others[:, j]]) for j in range(5)]) for i in range(5)])  # (b, b, m+1, d)
+    z = torch.stack(
+        [
+            torch.stack([torch.cat([anchor[i : i + 1], others[:, j]]) for j in range(5)])
+            for i in range(5)
+        ]
+    )  # (b, b, m+1, d)
     p = torch.softmax(-torch.linalg.det(z @ z.mT).sqrt() / 0.07, dim=1)
-    assert gramian(anchor, others).item() == pytest.approx(-p.diagonal().log().mean().item(), rel=1e-6)
+    assert gramian(anchor, others).item() == pytest.approx(
+        -p.diagonal().log().mean().item(), rel=1e-6
+    )
 
 
 def test_gramian_ignores_order_rotation_and_sign():
     anchor, others = members(3, 5, 8)
     rotation, _ = torch.linalg.qr(members(1, 8, 8, seed=1)[0])
     expected = gramian(anchor, others)
-    for same in (gramian(anchor, others[[2, 0, 1]]), gramian(anchor @ rotation, others @ rotation), gramian(-anchor, others)):
+    for same in (
+        gramian(anchor, others[[2, 0, 1]]),
+        gramian(anchor @ rotation, others @ rotation),
+        gramian(-anchor, others),
+    ):
         torch.testing.assert_close(same, expected, rtol=1e-9, atol=0)
 
 
@@ -137,7 +154,7 @@ def test_gramian_has_a_finite_gradient_inside_the_span():
     assert gramian(anchor, collinear).item() == pytest.approx(math.log(4), rel=1e-6)
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------------------------
+# --- what is refused
 
 
 @pytest.mark.parametrize("loss", [pairwise, gramian])
@@ -151,14 +168,18 @@ def test_bad_arguments_are_refused(loss):
         loss(anchor, [others[0], others[1][:3]])
 
 
-# --- NT-Xent ------------------------------------------------------------------------------------------------------------------
+# --- NT-Xent
 
 
 def test_nt_xent_of_orthogonal_and_of_perfect_views():
-    """2b rows: log(2b - 1) if nothing resembles anything; log(1 + (2b - 2) e^(-1/tau)) if only the two views do."""
+    """2b rows: log(2b - 1) if nothing resembles anything; log(1 + (2b - 2) e^(-1/tau)) if only the
+    two views do.
+    """
     basis = torch.eye(64, dtype=torch.float64)
     assert nt_xent(basis[:32], basis[32:]).item() == pytest.approx(math.log(63))
-    assert nt_xent(basis[:32], basis[:32], 0.1).item() == pytest.approx(math.log(1 + 62 * math.exp(-10)))
+    assert nt_xent(basis[:32], basis[:32], 0.1).item() == pytest.approx(
+        math.log(1 + 62 * math.exp(-10))
+    )
 
 
 def test_nt_xent_is_the_definition_in_loops_also_for_a_short_batch():
@@ -172,17 +193,21 @@ def test_nt_xent_is_the_definition_in_loops_also_for_a_short_batch():
     assert nt_xent(second, first, 0.3).item() == pytest.approx(sum(expected) / 10, rel=1e-12)
 
 
-# --- relaxed contrast ---------------------------------------------------------------------------------------------------------
+# --- relaxed contrast
 
 
 def pair_with_cosine(cosine: float) -> Tensor:
     return torch.tensor([[1.0, 0.0], [cosine, math.sqrt(1 - cosine**2)]], dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("cosine", "penalty"), [(1.0, math.log(2)), (0.9, math.log1p(math.exp(-2))), (0.5, 0.0)])
+@pytest.mark.parametrize(
+    ("cosine", "penalty"), [(1.0, math.log(2)), (0.9, math.log1p(math.exp(-2))), (0.5, 0.0)]
+)
 def test_divergence_penalty_of_two_samples_of_a_class(cosine, penalty):
     same = torch.ones(2, 2, dtype=torch.bool)
-    assert divergence_penalty(3 * pair_with_cosine(cosine), same).item() == pytest.approx(penalty, abs=1e-6)
+    assert divergence_penalty(3 * pair_with_cosine(cosine), same).item() == pytest.approx(
+        penalty, abs=1e-6
+    )
 
 
 def test_a_sample_alone_in_its_class_is_not_penalised():
@@ -199,11 +224,15 @@ def test_supervised_contrast_without_negatives_is_zero_and_so_is_its_gradient():
 
 
 def test_a_sample_alone_in_its_class_only_repels_its_nearest_negatives():
-    features = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    features = torch.tensor(
+        [[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64
+    )
     same = torch.eye(4, dtype=torch.bool)
     loss = supervised_contrast(features, same, ~same, tau=0.5, hardest=1)
     nearest = [0.6, 0.8, 0.8, 0.0]
-    assert loss.item() == pytest.approx(sum(math.log1p(math.exp((s - 1) / 0.5)) for s in nearest) / 4, rel=1e-6)
+    assert loss.item() == pytest.approx(
+        sum(math.log1p(math.exp((s - 1) / 0.5)) for s in nearest) / 4, rel=1e-6
+    )
 
 
 def test_supervised_contrast_takes_the_least_similar_positive():
@@ -217,10 +246,12 @@ def test_supervised_contrast_takes_the_least_similar_positive():
         negatives = s[~same[i]].topk(min(2, int((~same[i]).sum()))).values.tolist()
         weights = [math.exp(v / 0.2) for v in (positive, *negatives)]
         expected -= math.log(weights[0] / sum(weights)) / 4
-    assert supervised_contrast(features, same, ~same, tau=0.2).item() == pytest.approx(expected, rel=1e-5)
+    assert supervised_contrast(features, same, ~same, tau=0.2).item() == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
-# --- centred kernel alignment -------------------------------------------------------------------------------------------------
+# --- centred kernel alignment
 
 
 def gram(z: Tensor) -> Tensor:
@@ -229,7 +260,9 @@ def gram(z: Tensor) -> Tensor:
 
 def test_cka_ignores_rotation_scale_and_shift_but_not_a_linear_map():
     z = torch.randn(40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    rotation = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
+    rotation = torch.linalg.qr(
+        torch.randn(6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    )[0]
     for other in (z, z @ rotation, 3 * z, z + 2):
         assert cka(gram(z), gram(other)).item() == pytest.approx(1, abs=1e-9)
         assert cka(gram(z), gram(other), debiased=True).item() == pytest.approx(1, abs=1e-9)
@@ -259,17 +292,21 @@ def test_cka_refuses_what_is_no_pair_of_gram_matrices():
         cka(torch.eye(4), torch.eye(5))
 
 
-# --- made-up labels -----------------------------------------------------------------------------------------------------------
+# --- made-up labels
 
 
 def decisions(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).log_softmax(-1)
+    return torch.randn(
+        *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).log_softmax(-1)
 
 
 def test_divergence_is_zero_at_the_target_with_zero_gradient_and_positive_elsewhere():
     log_p = decisions(6, 2, 3).requires_grad_()
     loss = divergence(log_p, log_p.exp())
-    gradient = torch.autograd.grad(divergence(log_p.log_softmax(-1), log_p.detach().exp()), log_p)[0]
+    gradient = torch.autograd.grad(divergence(log_p.log_softmax(-1), log_p.detach().exp()), log_p)[
+        0
+    ]
     assert loss.item() == pytest.approx(0, abs=1e-15) and gradient.abs().max() < 1e-15
     assert divergence(log_p, decisions(6, 2, 3, seed=1).exp()).item() > 0.1
 
@@ -307,10 +344,12 @@ def test_inverse_counts_give_every_outcome_of_a_decision_the_same_weight():
     log_p = decisions(4, 2, 3)
     common, rare = -log_p[:3, 0, 0].sum() / 3, -log_p[3, 0, 1]
     other = -(log_p[0, 1, 1] + log_p[2, 1, 1] + log_p[3, 1, 1]) / 3
-    assert hard_label_loss(log_p, labels, weights.double()).item() == pytest.approx(((common + rare + other) / 3).item(), rel=1e-6)
+    assert hard_label_loss(log_p, labels, weights.double()).item() == pytest.approx(
+        ((common + rare + other) / 3).item(), rel=1e-6
+    )
 
 
-# --- SAGE ---------------------------------------------------------------------------------------------------------------------
+# --- SAGE
 
 
 def sure(outcome: int, confidence: float, outcomes: int = 3) -> list[float]:
@@ -320,7 +359,9 @@ def sure(outcome: int, confidence: float, outcomes: int = 3) -> list[float]:
 
 @pytest.mark.parametrize(("gap", "share"), [(0.0, 1.0), (0.05, 0.5), (0.1, 0.25)])
 def test_the_users_share_of_a_sage_label_halves_with_every_gap(gap, share):
-    own, ensemble = (torch.tensor([[row]], dtype=torch.float64) for row in (sure(0, 0.99), sure(1, 0.99 - gap)))
+    own, ensemble = (
+        torch.tensor([[row]], dtype=torch.float64) for row in (sure(0, 0.99), sure(1, 0.99 - gap))
+    )
     target, mask = sage_target(own, ensemble)
     assert target[0, 0].tolist() == pytest.approx([share, 1 - share, 0])
     assert mask.all()
@@ -332,6 +373,8 @@ def test_sage_label_is_the_ensembles_where_the_user_is_unsure_and_none_where_bot
     target, mask = sage_target(own, ensemble)
     assert mask.flatten().tolist() == [True, False, True]
     assert target[0, 0].tolist() == [0, 1, 0]
-    torch.testing.assert_close(target[2, 0], torch.tensor([0, 0, 1.0], dtype=torch.float64))  # they agree, however sure the ensemble is
+    torch.testing.assert_close(
+        target[2, 0], torch.tensor([0, 0, 1.0], dtype=torch.float64)
+    )  # they agree, however sure the ensemble is
     torch.testing.assert_close(target.sum(-1), torch.ones(3, 1, dtype=torch.float64))
     assert divergence(decisions(3, 1, 3), target, torch.zeros(3, 1)).item() == 0

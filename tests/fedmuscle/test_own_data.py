@@ -20,7 +20,14 @@ from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.settings import parse
 
 INTENTS = 150
-TEXTS = {"setup": "setup2", "public": "flickr30k", "users": (9, 10), "others": 1, "rounds": 1, "public_size": 32}
+TEXTS = {
+    "setup": "setup2",
+    "public": "flickr30k",
+    "users": (9, 10),
+    "others": 1,
+    "rounds": 1,
+    "public_size": 32,
+}
 
 
 @pytest.fixture
@@ -29,14 +36,19 @@ def intents(tmp_path) -> Path:
     folder = tmp_path / "my intents"
     for split, n in (("train", 200), ("val", 150), ("test", 150)):
         (folder / split).mkdir(parents=True)
-        content = {"texts": [f"{split} text {i} of intent {i % INTENTS}" for i in range(n)], "labels": [i % INTENTS for i in range(n)]}
+        content = {
+            "texts": [f"{split} text {i} of intent {i % INTENTS}" for i in range(n)],
+            "labels": [i % INTENTS for i in range(n)],
+        }
         (folder / split / "client_0.pkl").write_bytes(pickle.dumps(content))
     return folder
 
 
 @pytest.fixture
 def ours(settings, intents) -> Callable[..., Settings]:
-    return lambda **given: settings(**(TEXTS | {"own": {9: {"folder": str(intents), "classes": INTENTS}}} | given))
+    return lambda **given: settings(
+        **(TEXTS | {"own": {9: {"folder": str(intents), "classes": INTENTS}}} | given)
+    )
 
 
 def test_a_user_has_as_many_classes_as_its_own_folder(ours):
@@ -51,17 +63,23 @@ def test_two_sets_of_ten_classes_are_not_one(ours, intents):
     """Predictions are exchanged within a label space: of two folders, class 3 is not the same."""
     for path in intents.glob("*/client_0.pkl"):
         content = pickle.loads(path.read_bytes())
-        path.write_bytes(pickle.dumps(content | {"labels": [label % 10 for label in content["labels"]]}))
+        path.write_bytes(
+            pickle.dumps(content | {"labels": [label % 10 for label in content["labels"]]})
+        )
     federation = build(ours(own={9: {"folder": str(intents)}}))
     assert [len(client.classes) for client in federation.clients] == [10, 10]
     assert [len(group.clients) for group in federation.groups()] == [1, 1]
-    shared = build(ours(own={9: {"folder": str(intents)}, 10: {"folder": str(intents), "client": 0}}))
+    shared = build(
+        ours(own={9: {"folder": str(intents)}, 10: {"folder": str(intents), "client": 0}})
+    )
     assert [len(group.clients) for group in shared.groups()] == [2]
 
 
 def test_own_data_are_in_the_address_by_their_content(ours, intents):
     before = address_of(ours())
-    assert before != address_of(ours(own={})) and str(intents) not in json.dumps([asked(ours()), inputs(ours())])
+    assert before != address_of(ours(own={})) and str(intents) not in json.dumps(
+        [asked(ours()), inputs(ours())]
+    )
     elsewhere = intents.rename(intents.parent / "moved")
     assert address_of(ours(own={9: {"folder": str(elsewhere), "classes": INTENTS}})) == before
     assert address_of(ours(own={9: {"folder": str(elsewhere), "classes": INTENTS + 1}})) != before
@@ -76,7 +94,10 @@ def test_whoever_has_no_own_data_is_asked_for_nothing_new(settings):
 
 def test_a_missing_file_speaks_of_its_own_folder(ours, intents):
     (intents / "test/client_0.pkl").unlink()
-    with pytest.raises(DataError, match=r"my intents/test/client_0\.pkl: no such file; .*my intents is a user's own folder") as refusal:
+    with pytest.raises(
+        DataError,
+        match=r"my intents/test/client_0\.pkl: no such file; .*my intents is a user's own folder",
+    ) as refusal:
         build(ours())
     assert "it has test, train, val" in str(refusal.value) and "data_prep" not in str(refusal.value)
 
@@ -87,13 +108,19 @@ def test_a_missing_file_of_a_data_set_speaks_of_its_command(ours, tmp_path):
 
 
 def test_a_training_set_that_is_too_large_names_its_setting(ours):
-    why = r'user 9, .*my intents/train/client_0\.pkl: a local training set of 201 .* holds 200 .* train_samples asks for fewer: {"TC": 200}'
+    why = (
+        r"user 9, .*my intents/train/client_0\.pkl: a local training set of 201 .* holds 200 .*"
+        r' train_samples asks for fewer: {"TC": 200}'
+    )
     with pytest.raises(DataError, match=why):
         build(ours(train_samples={"TC": 201}))
 
 
 def test_a_public_set_that_is_too_large_names_its_setting(ours):
-    with pytest.raises(DataError, match=r"flicker_public: a public set of 99999 was asked for.* public_size asks for fewer"):
+    with pytest.raises(
+        DataError,
+        match=r"flicker_public: a public set of 99999 was asked for.* public_size asks for fewer",
+    ):
         build(ours(public_size=99_999))
 
 
@@ -115,7 +142,9 @@ def test_own_data_that_can_not_be_are_refused(own, why):
 
 
 def test_files_that_list_their_classes_are_not_told_them():
-    with pytest.raises(ValueError, match="own: classes are not for user 1: the files of MLC list them"):
+    with pytest.raises(
+        ValueError, match="own: classes are not for user 1: the files of MLC list them"
+    ):
         parse(Settings, {"own": {1: {"folder": "x", "classes": 3}}})
 
 
@@ -123,7 +152,10 @@ def test_tests_that_are_training_samples_are_remarked_on(ours, intents, caplog):
     (intents / "test/client_0.pkl").write_bytes((intents / "train/client_0.pkl").read_bytes())
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         build(ours())
-    assert f"user 9: most samples of {intents}/test/client_0.pkl are also in {intents}/train/client_0.pkl" in caplog.text
+    assert (
+        f"user 9: most samples of {intents}/test/client_0.pkl are also in"
+        f" {intents}/train/client_0.pkl" in caplog.text
+    )
 
 
 def test_texts_are_known_again_beside_a_longer_one(ours, intents, caplog):
@@ -131,7 +163,9 @@ def test_texts_are_known_again_beside_a_longer_one(ours, intents, caplog):
     content = pickle.loads((intents / "train/client_0.pkl").read_bytes())
     content["texts"][0] += " and some more words"
     (intents / "train/client_0.pkl").write_bytes(pickle.dumps(content))
-    (intents / "test/client_0.pkl").write_bytes(pickle.dumps({name: rows[50:100] for name, rows in content.items()}))
+    (intents / "test/client_0.pkl").write_bytes(
+        pickle.dumps({name: rows[50:100] for name, rows in content.items()})
+    )
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         build(ours())
     assert f"user 9: most samples of {intents}/test/client_0.pkl are also in" in caplog.text
@@ -140,10 +174,18 @@ def test_texts_are_known_again_beside_a_longer_one(ours, intents, caplog):
 def test_folders_of_images_given_for_mlc_are_mlcs_alone(settings, small_world):
     images = small_world / "MLC_setup/images"
     given = {"root_train_image_folder": images / "train", "root_val_image_folder": images / "test"}
-    who = {"setup": "setup2", "public": "flickr30k", "users": (2, 7), "others": 1, "public_size": 32}
+    who = {
+        "setup": "setup2",
+        "public": "flickr30k",
+        "users": (2, 7),
+        "others": 1,
+        "public_size": 32,
+    }
     (mlc, ss), (same, other) = (build(settings(**who, **own)).clients for own in ({}, given))
     for one, two in ((mlc, same), (ss, other)):
-        assert torch.equal(one.train.inputs, two.train.inputs) and torch.equal(one.evaluation.inputs, two.evaluation.inputs)
+        assert torch.equal(one.train.inputs, two.train.inputs) and torch.equal(
+            one.evaluation.inputs, two.evaluation.inputs
+        )
 
 
 def test_tests_that_are_public_are_remarked_on(settings, small_world, tmp_path, caplog):
@@ -157,7 +199,10 @@ def test_tests_that_are_public_are_remarked_on(settings, small_world, tmp_path, 
         Image.fromarray(image).save(public / f"{i:04d}.png")
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         build(settings(users=(5, 6), others=1, public_size=len(images), data_dir=tmp_path))
-    assert f"user 5: most samples of {tmp_path}/IC/CIFAR100/test/client_1.pkl are also in {public}" in caplog.text
+    assert (
+        f"user 5: most samples of {tmp_path}/IC/CIFAR100/test/client_1.pkl are also in {public}"
+        in caplog.text
+    )
     assert "user 6" not in caplog.text
 
 

@@ -12,19 +12,30 @@ from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.client import Client
 
-FAMILY = sorted(name for name in algorithms.names() if issubclass(algorithms.get(name), algorithms.get("fedmuscle")))
+FAMILY = sorted(
+    name
+    for name in algorithms.names()
+    if issubclass(algorithms.get(name), algorithms.get("fedmuscle"))
+)
 PHASES = ["after_local", "after_alignment"]
 TWO = {"users": (5, 6), "others": 1}
 
 
 @pytest.fixture
 def settings(settings):
-    few = {"rounds": 2, "batch_size": 16, "public_size": 18, "train_samples": dict.fromkeys(("MLC", "IC100", "IC10"), 18)}  # two batches
+    few = {
+        "rounds": 2,
+        "batch_size": 16,
+        "public_size": 18,
+        "train_samples": dict.fromkeys(("MLC", "IC100", "IC10"), 18),
+    }  # two batches
     return lambda **given: settings(**(few | given))
 
 
 def by_hand(s, begin=lambda clients: clients):
-    """What each user's metric is after each phase, in the order in which they are done; ``begin`` gives the clients to evaluate."""
+    """What each user's metric is after each phase, in the order in which they are done; ``begin``
+    gives the clients to evaluate.
+    """
     federation, algorithm = build(s), algorithms.get(s.algorithm)(s)
     algorithm.begin(federation)
     steps = [algorithm.local_update, algorithm.communicate]
@@ -50,22 +61,42 @@ def test_a_round_begins_with_what_the_order_says(settings, name, order):
 
 @pytest.mark.parametrize("name", sorted(set(algorithms.names()) - set(FAMILY)))
 def test_other_algorithms_have_no_such_order(settings, name):
-    assert algorithms.get(name)(settings(algorithm=name, order="alignment_first")).phases() == tuple(PHASES)
+    assert algorithms.get(name)(
+        settings(algorithm=name, order="alignment_first")
+    ).phases() == tuple(PHASES)
 
 
-def test_one_round_of_algorithm_1_is_local_training_before_it_aligns_and_a_round_that_aligns_first_never_is(settings):
+def test_one_round_of_algorithm_1_is_local_training_before_it_aligns_and_a_round_that_aligns_first_never_is(
+    settings,
+):
     """Table 8 has Delta +5.7 for R = 1."""
     local = run(settings(algorithm="local", rounds=1, **TWO), progress=str)
-    literal, aligned = (run(settings(rounds=1, order=order, **TWO), progress=str) for order in ("local_first", "alignment_first"))
-    pd.testing.assert_frame_equal(literal.final("after_local"), local.final("after_local"), check_exact=True)
+    literal, aligned = (
+        run(settings(rounds=1, order=order, **TWO), progress=str)
+        for order in ("local_first", "alignment_first")
+    )
+    pd.testing.assert_frame_equal(
+        literal.final("after_local"), local.final("after_local"), check_exact=True
+    )
     assert aligned.final("after_local").value.tolist() != local.final("after_local").value.tolist()
 
 
-@pytest.mark.parametrize("name", ["fedmuscle", "fedrcl", *(pytest.param(name, marks=pytest.mark.slow) for name in ("local", "head_only"))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fedmuscle",
+        "fedrcl",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("local", "head_only")),
+    ],
+)
 def test_refitting_a_copy_leaves_training_as_it_was(settings, name):
-    plain, refitted = (run(settings(algorithm=name, refit=refit, **TWO), progress=str) for refit in (0, 1))
+    plain, refitted = (
+        run(settings(algorithm=name, refit=refit, **TWO), progress=str) for refit in (0, 1)
+    )
     for table in ("losses", "costs", "measures"):
-        pd.testing.assert_frame_equal(getattr(plain, table), getattr(refitted, table), check_exact=True)
+        pd.testing.assert_frame_equal(
+            getattr(plain, table), getattr(refitted, table), check_exact=True
+        )
     assert plain.metrics.value.tolist() != refitted.metrics.value.tolist()
 
 
@@ -87,19 +118,36 @@ def test_what_refit_evaluates_is_a_restored_client_that_was_trained_once_more(se
 
 @pytest.mark.slow
 def test_a_run_of_every_open_choice_is_resumed_to_the_bit(settings, cut_off_and_resumed):
-    choices = {"order": "alignment_first", "refit": 1, "optimisers": "shared", "public_batch_size": 10, "local_draw": "fixed"}
+    choices = {
+        "order": "alignment_first",
+        "refit": 1,
+        "optimisers": "shared",
+        "public_batch_size": 10,
+        "local_draw": "fixed",
+    }
     cut_off_and_resumed(settings(rounds=3, **choices), 2)
-    cut_off_and_resumed(settings(rounds=3, optimisers="each_round", projection="frozen", head_on="normalised"), 2)
-    cut_off_and_resumed(settings(rounds=3, lora_blocks="all", lora_dropout=0.5, augmentation="weak", refit=1), 2)
+    cut_off_and_resumed(
+        settings(rounds=3, optimisers="each_round", projection="frozen", head_on="normalised"), 2
+    )
+    cut_off_and_resumed(
+        settings(rounds=3, lora_blocks="all", lora_dropout=0.5, augmentation="weak", refit=1), 2
+    )
 
 
-# --- numbers that are not finite ----------------------------------------------------------------------------------------------
+# --- numbers that are not finite
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_nothing_stored(settings, store):
     """Of an alignment whose temperature is too small for float32."""
-    with pytest.raises(Diverged, match=r"^user \d: the loss is not finite in public batch 1 of the round; .*\(round 1\)$"):
-        run(settings(tau=1e-300, tau_prime=1e-301, evaluate_every=2, **TWO), progress=str, store=store)
+    with pytest.raises(
+        Diverged,
+        match=r"^user \d: the loss is not finite in public batch 1 of the round; .*\(round 1\)$",
+    ):
+        run(
+            settings(tau=1e-300, tau_prime=1e-301, evaluate_every=2, **TWO),
+            progress=str,
+            store=store,
+        )
     assert not any(entry.done for entry in store.entries())
 
 
@@ -120,16 +168,24 @@ def spoiled(monkeypatch, method, spoil, user=5, call=1):
 def poisoned(name, value):
     def spoil(client):
         with torch.no_grad():
-            next(p for n, p in client.model.named_parameters() if p.requires_grad and name in n).view(-1)[0] = value
+            next(
+                p for n, p in client.model.named_parameters() if p.requires_grad and name in n
+            ).view(-1)[0] = value
 
     return spoil
 
 
-@pytest.mark.parametrize(("method", "call", "name"), [("fit", 2, "lora"), ("fit", 2, "head"), ("align", 4, "projection")])
-def test_a_weight_that_the_last_step_of_a_phase_spoils_is_noticed(settings, store, monkeypatch, method, call, name):
+@pytest.mark.parametrize(
+    ("method", "call", "name"), [("fit", 2, "lora"), ("fit", 2, "head"), ("align", 4, "projection")]
+)
+def test_a_weight_that_the_last_step_of_a_phase_spoils_is_noticed(
+    settings, store, monkeypatch, method, call, name
+):
     """Its own loss was finite, and no evaluation follows."""
     spoiled(monkeypatch, method, poisoned(name, torch.nan), call=call)
-    with pytest.raises(Diverged, match=rf"^user 5: .*{name}.* is not finite after training; .*\(round 2\)$"):
+    with pytest.raises(
+        Diverged, match=rf"^user 5: .*{name}.* is not finite after training; .*\(round 2\)$"
+    ):
         run(settings(rounds=3, evaluate_every=3, **TWO), progress=str, store=store)
     assert not any(entry.done for entry in store.entries())
 
@@ -145,5 +201,11 @@ def test_predictions_that_are_not_finite_are_no_metric(settings):
 def test_a_local_loss_that_is_not_finite_names_epoch_and_batch(settings, monkeypatch):
     spoiled(monkeypatch, "fit_batch", poisoned("head", torch.nan), call=3)  # two batches an epoch
     client = build(settings(**TWO)).clients[0]
-    with pytest.raises(Diverged, match="^user 5: the local loss is not finite in epoch 2, batch 2; is lr or an option too large"):
+    with pytest.raises(
+        Diverged,
+        match=(
+            "^user 5: the local loss is not finite in epoch 2, batch 2; is lr or an option too"
+            " large"
+        ),
+    ):
         client.fit(3)

@@ -24,36 +24,72 @@ from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
         ({"rounds": "many"}, "^rounds: .*integer.*'many'"),
         ({"rounds": 0}, "^rounds: .*greater than or equal to 1"),
         ({"lr": -1e-3}, "^lr: .*greater than 0"),
-        ({"public": "imagenet"}, "^public: unknown public set 'imagenet'; known: cifar10, cifar100, coco, flickr30k, noise"),
+        (
+            {"public": "imagenet"},
+            (
+                "^public: unknown public set 'imagenet'; known: cifar10, cifar100, coco, flickr30k,"
+                " noise"
+            ),
+        ),
         ({"tau": 0}, "^tau = 0.0 for user 1, user 2: must be positive"),
         ({"tau": 0.1}, "^tau_prime = 0.15 exceeds tau = 0.1 for user 1, user 2"),
         ({"tau_prime": -0.1}, "tau_prime = -0.1 for user 1, user 2: must be positive"),
         ({"tau": ((0.2, 0.3), (0.4, 0.2)), "users": (1, 2), "others": 1}, "tau is not symmetric"),
         ({"rounds": True}, "^rounds: no setting is a truth value .got True"),
-        ({"backbones": {"ViT-Huge": "huge"}, "profile": "mini", "users": ()}, "users: at least one of"),
+        (
+            {"backbones": {"ViT-Huge": "huge"}, "profile": "mini", "users": ()},
+            "users: at least one of",
+        ),
         ({"tau": float("nan")}, "tau: .*finite number .got nan."),
-        ({"tau": ((0.2, 0.2), (0.2, 0.2))}, r"tau: a matrix over 6 members is \(6, 6\), this one has rows \[2, 2\]"),
-        ({"tau_prime": ((0.2, 0.0), (0.0, 0.2)), "users": (1, 2), "others": 1}, "^tau_prime = 0.0 for user 1, user 2: must be positive"),
+        (
+            {"tau": ((0.2, 0.2), (0.2, 0.2))},
+            r"tau: a matrix over 6 members is \(6, 6\), this one has rows \[2, 2\]",
+        ),
+        (
+            {"tau_prime": ((0.2, 0.0), (0.0, 0.2)), "users": (1, 2), "others": 1},
+            "^tau_prime = 0.0 for user 1, user 2: must be positive",
+        ),
         ({"others": 6}, "others: M = 6, but a user has only 5 other users in setup1"),
         ({"others": 2, "users": (1, 2)}, "others: M = 2, but a user has only 1 other users"),
-        ({"batch_size": 64, "public_size": 63}, "batch_size: B = 64 is larger than the public set of 63"),
-        ({"public_batch_size": 64, "public_size": 63}, "public_batch_size: B = 64 is larger than the public set of 63"),
+        (
+            {"batch_size": 64, "public_size": 63},
+            "batch_size: B = 64 is larger than the public set of 63",
+        ),
+        (
+            {"public_batch_size": 64, "public_size": 63},
+            "public_batch_size: B = 64 is larger than the public set of 63",
+        ),
         ({"algorithm": "fedavg"}, "unknown algorithm 'fedavg'; known: .*fedmuscle"),
         (
             {"setup": "setup1_vit", "profile": "paper"},
             "no checkpoint is named for Hybrid ViT-Base, which setup1_vit has; the profile small",
         ),
-        ({"setup": "setup1_unequal", "profile": "paper"}, "named for weak ViT-Small, .*; the profile mini or small names one"),
+        (
+            {"setup": "setup1_unequal", "profile": "paper"},
+            "named for weak ViT-Small, .*; the profile mini or small names one",
+        ),
         ({"setup": "everyone"}, "unknown setup 'everyone'; known: setup1"),
         ({"setup": ["setup1"]}, "^setup: .*string"),
         ({"profile": "maxi"}, "unknown profile 'maxi'; known: mini, paper, small"),
         ({"users": (1, 7)}, "users: setup1 has no user 7; it has"),
         ({"device": 3}, "^device: .*string"),
-        ({"train_samples": {"IC1O": 40}}, r"train_samples: nobody in setup1 has the task 'IC1O'; did you mean 'IC10'\?"),
-        ({"hostile": {9: "shuffled"}}, "^hostile: no user 9 takes part; those who do: 1, 2, 3, 4, 5, 6$"),
-        ({"hostile": {2: "constant"}, "users": (2,), "algorithm": "local"}, "^hostile: at least one user is honest$"),
+        (
+            {"train_samples": {"IC1O": 40}},
+            r"train_samples: nobody in setup1 has the task 'IC1O'; did you mean 'IC10'\?",
+        ),
+        (
+            {"hostile": {9: "shuffled"}},
+            "^hostile: no user 9 takes part; those who do: 1, 2, 3, 4, 5, 6$",
+        ),
+        (
+            {"hostile": {2: "constant"}, "users": (2,), "algorithm": "local"},
+            "^hostile: at least one user is honest$",
+        ),
         ({"hostile": {2: "lazy"}}, "^hostile.*constant"),
-        ({"train_samples": {"TC": 40}}, "train_samples: nobody in setup1 has the task 'TC'; known: IC10, IC100, MLC"),
+        (
+            {"train_samples": {"TC": 40}},
+            "train_samples: nobody in setup1 has the task 'TC'; known: IC10, IC100, MLC",
+        ),
         ({"train_samples": {"MLC": 0}}, "train_samples: a user with MLC has at least one, got 0"),
         ({"train_samples": {"MLC": True}}, "^train_samples: no setting is a truth value"),
         ({"train_samples": 40}, "^train_samples: .*dictionary .got 40"),
@@ -62,9 +98,15 @@ from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
         ({"lr": {"default": 1e-3, "MLC": 0}}, "^lr of MLC: .*greater than 0 .got 0"),
         ({"lr": {"default": 1e-3, "MLC": True}}, "^lr: no setting is a truth value"),
         ({"lr": [1e-3]}, "^lr: .*valid number"),
-        ({"head_hidden": {"default": 64, "IC10": "wide"}}, "^head_hidden of IC10: .*integer.*'wide'"),
+        (
+            {"head_hidden": {"default": 64, "IC10": "wide"}},
+            "^head_hidden of IC10: .*integer.*'wide'",
+        ),
         ({"head_layers": 3}, "^head_layers: .*less than or equal to 2"),
-        ({"lora_blocks": {"default": "all", "TC": "first"}}, "^lora_blocks of TC: .*'all', 'last' or 'none' .got 'first'"),
+        (
+            {"lora_blocks": {"default": "all", "TC": "first"}},
+            "^lora_blocks of TC: .*'all', 'last' or 'none' .got 'first'",
+        ),
         ({"epochs": -1}, "^epochs: .*greater than or equal to 0"),
         ({"imbalance": 0}, "^imbalance: .*greater than 0 .got 0"),
         ({"imbalance": -0.1}, "^imbalance: .*greater than 0"),
@@ -72,8 +114,14 @@ from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
         ({"imbalance": float("nan")}, "^imbalance: .*finite number"),
         ({"imbalance": "steep"}, "^imbalance: .*number.*'steep'"),
         ({"protocol": "free"}, "^protocol: .*'fixed', 'paper' or 'tuned'"),
-        ({"profile": "mini", "protocol": "paper"}, "^protocol: the profile 'mini' has no other recipe of the paper than its fixed one"),
-        ({"profile": "paper", "protocol": "tuned"}, "^protocol: the profile 'paper' has no tuned recipes; .*tune"),
+        (
+            {"profile": "mini", "protocol": "paper"},
+            "^protocol: the profile 'mini' has no other recipe of the paper than its fixed one",
+        ),
+        (
+            {"profile": "paper", "protocol": "tuned"},
+            "^protocol: the profile 'paper' has no tuned recipes; .*tune",
+        ),
     ],
     ids=str,
 )
@@ -102,11 +150,15 @@ def test_what_is_given_wins_over_the_profile(profile):
     given = {"rounds": 7, "public_size": 41, "batch_size": 9}
     settings = parse({"profile": profile} | given)
     assert {name: getattr(settings, name) for name in given} == given
-    assert settings.local_epochs == PROFILES[profile].get("local_epochs", Settings.model_fields["local_epochs"].default)
+    assert settings.local_epochs == PROFILES[profile].get(
+        "local_epochs", Settings.model_fields["local_epochs"].default
+    )
 
 
 def test_defaults_are_the_papers():
-    """Section 6.1, read off the fields and not off an instance, which a profile may have changed."""
+    """Section 6.1, read off the fields and not off an instance, which a profile may have
+    changed.
+    """
     said = {
         "batch_size": 32, "others": 3, "local_epochs": 1, "rounds": 150, "cl_epochs": 1, "tau": 0.2, "tau_prime": 0.15,
         "proj_dim": 256, "rank": 16, "lr": 1e-3, "public_size": 5000,
@@ -119,7 +171,11 @@ def test_settings_are_values():
     with pytest.raises(ValidationError, match="frozen"):
         settings.tau = 0.2
     assert settings == Settings(tau=0.3) != Settings()
-    assert Settings(**settings.model_dump()) == Settings.model_validate_json(settings.model_dump_json()) == settings
+    assert (
+        Settings(**settings.model_dump())
+        == Settings.model_validate_json(settings.model_dump_json())
+        == settings
+    )
 
 
 def test_members_keep_the_setups_order():
@@ -144,7 +200,10 @@ def test_a_profiles_training_sets_are_for_the_setups_that_have_the_task(monkeypa
 
 def test_a_profile_may_have_numbers_for_one_setup(monkeypatch):
     monkeypatch.setitem(profiles.OF_SETUPS, "mini", {"setup2": {"rounds": 7}})
-    assert parse({"setup": "setup2"}).rounds == 7 and parse({"setup": "setup2", "rounds": 3}).rounds == 3
+    assert (
+        parse({"setup": "setup2"}).rounds == 7
+        and parse({"setup": "setup2", "rounds": 3}).rounds == 3
+    )
     assert parse({"setup": "setup1"}).rounds == PROFILES["mini"]["rounds"]
 
 
@@ -155,7 +214,10 @@ def test_temperatures_may_be_a_matrix_over_users():
 
 def test_a_given_backbone_joins_the_profiles():
     backbones = Settings(backbones={"ViT-Tiny": "mine"}).backbones
-    assert backbones["ViT-Tiny"] == "mine" and backbones["ViT-Base"] == Settings().backbones["ViT-Base"]
+    assert (
+        backbones["ViT-Tiny"] == "mine"
+        and backbones["ViT-Base"] == Settings().backbones["ViT-Base"]
+    )
 
 
 def test_given_options_join_the_profiles_and_win(monkeypatch):
@@ -177,7 +239,9 @@ def test_a_profiles_options_move_the_runs_of_their_algorithm_alone(monkeypatch):
         return asked(Settings(algorithm=name))
 
     before = {name: asked_of(name) for name in algorithms.names()}
-    monkeypatch.setitem(PROFILES["mini"], "options", PROFILES["mini"].get("options", {}) | {"simclr.tau": 0.1})
+    monkeypatch.setitem(
+        PROFILES["mini"], "options", PROFILES["mini"].get("options", {}) | {"simclr.tau": 0.1}
+    )
     assert [name for name in before if asked_of(name) != before[name]] == ["simclr"]
 
 
@@ -187,10 +251,15 @@ def test_what_an_algorithm_ignores_is_not_checked():
 
 
 def test_only_batches_of_public_data_have_to_fit_into_the_public_set():
-    assert Settings(batch_size=300, public_batch_size=32).public_batch == 32 < Settings(batch_size=64).public_batch == 64
+    assert (
+        Settings(batch_size=300, public_batch_size=32).public_batch
+        == 32
+        < Settings(batch_size=64).public_batch
+        == 64
+    )
 
 
-# --- settings by task --------------------------------------------------------------------------------------------------------
+# --- settings by task
 
 
 def epochs(settings: Settings, number: int) -> list[int]:
@@ -200,7 +269,9 @@ def epochs(settings: Settings, number: int) -> list[int]:
 
 
 def test_a_setting_is_one_value_or_one_by_task():
-    settings = parse({"lr": {"default": 1e-3, "MLC": 3e-3, "TC": 1}, "head_hidden": 64})  # nobody here has TC
+    settings = parse(
+        {"lr": {"default": 1e-3, "MLC": 3e-3, "TC": 1}, "head_hidden": 64}
+    )  # nobody here has TC
     assert [settings.of(user, "lr") for user in settings.members] == [3e-3] * 3 + [1e-3] * 3
     assert [settings.of(user, "head_hidden") for user in settings.members] == [64] * 6
 
@@ -213,7 +284,9 @@ def test_every_setting_of_a_recipe_may_be_given_by_task(name):
     assert Settings.model_validate_json(by_task.model_dump_json()) == by_task
 
 
-@pytest.mark.parametrize(("total", "rounds"), [(40, 40), (100, 12), (7, 20), (0, 3), (150, 1), (61, 20)])
+@pytest.mark.parametrize(
+    ("total", "rounds"), [(40, 40), (100, 12), (7, 20), (0, 3), (150, 1), (61, 20)]
+)
 def test_a_runs_epochs_are_spread_evenly_over_its_rounds(total, rounds):
     spread = epochs(Settings(epochs=total, rounds=rounds), 1)
     assert sum(spread) == total and max(spread) - min(spread) <= 1
@@ -225,7 +298,7 @@ def test_without_a_total_every_round_has_the_local_epochs():
     assert epochs(by_task, 1) == [3, 3, 3, 3] and epochs(by_task, 6) == [1, 2, 1, 2]
 
 
-# --- protocols ---------------------------------------------------------------------------------------------------------------
+# --- protocols
 
 
 @pytest.fixture
@@ -233,17 +306,34 @@ def tuned(tmp_path, monkeypatch) -> Path:
     """What `tune` chose for one task of mini."""
     monkeypatch.setattr(profiles, "FOLDER", tmp_path)
     monkeypatch.setitem(PROFILES["mini"], "lora_blocks", {"default": "all", "TC": "last"})
-    recipe = {"head_layers": 1, "head_hidden": 64, "lora_layers": "linear", "lora_blocks": "none", "lr": 3e-3, "epochs": 100}
+    recipe = {
+        "head_layers": 1,
+        "head_hidden": 64,
+        "lora_layers": "linear",
+        "lora_blocks": "none",
+        "lr": 3e-3,
+        "epochs": 100,
+    }
     path = tmp_path / "mini_tuned.json"
     path.write_text(json.dumps({"MLC": {"recipe": recipe, "date": "2026-11-22"}}))
     return path
 
 
 def test_the_papers_protocol_is_another_recipe_for_the_same_users():
-    fixed, paper = (parse({"profile": "small", "setup": "setup1_vit", "protocol": name}) for name in ("fixed", "paper"))
+    fixed, paper = (
+        parse({"profile": "small", "setup": "setup1_vit", "protocol": name})
+        for name in ("fixed", "paper")
+    )
     assert fixed.members == paper.members
-    assert paper.lora_blocks == "all" and paper.epochs_after(paper.rounds, paper.members[0]) == 150  # Section 6.1: E = 1, R = 150
-    assert parse({"profile": "small", "setup": "setup1_vit", "protocol": "paper", "lora_blocks": "last"}).lora_blocks == "last"
+    assert (
+        paper.lora_blocks == "all" and paper.epochs_after(paper.rounds, paper.members[0]) == 150
+    )  # Section 6.1: E = 1, R = 150
+    assert (
+        parse(
+            {"profile": "small", "setup": "setup1_vit", "protocol": "paper", "lora_blocks": "last"}
+        ).lora_blocks
+        == "last"
+    )
 
 
 def test_given_settings_go_before_the_protocol_and_this_before_the_profile(tuned):
@@ -251,7 +341,11 @@ def test_given_settings_go_before_the_protocol_and_this_before_the_profile(tuned
     first, *_, last = Settings(protocol="tuned").members
     settings = Settings(protocol="tuned", head_hidden=32)
     assert settings.of(first, "lr") == 3e-3 and settings.of(last, "lr") == Settings().lr
-    assert settings.lora_blocks == {"default": "all", "TC": "last", "MLC": "none"}  # the profile's tasks, and the tuned one
+    assert settings.lora_blocks == {
+        "default": "all",
+        "TC": "last",
+        "MLC": "none",
+    }  # the profile's tasks, and the tuned one
     assert settings.head_hidden == 32 and settings.rounds == Settings().rounds
     assert Settings() == Settings(protocol="fixed") and Settings().head_layers == 2
     assert Settings(**settings.model_dump()) == settings
@@ -259,7 +353,9 @@ def test_given_settings_go_before_the_protocol_and_this_before_the_profile(tuned
 
 def test_tuned_epochs_hold_unless_epochs_are_given(tuned):
     whole = Settings(protocol="tuned")
-    assert sum(epochs(whole, 1)) == 100 and sum(epochs(whole, 6)) == whole.rounds * whole.local_epochs
+    assert (
+        sum(epochs(whole, 1)) == 100 and sum(epochs(whole, 6)) == whole.rounds * whole.local_epochs
+    )
     assert set(epochs(Settings(protocol="tuned", local_epochs=2), 1)) == {2}
     assert sum(epochs(Settings(protocol="tuned", epochs=30), 1)) == 30
 
@@ -274,8 +370,14 @@ def test_damaged_recipes_are_refused_with_the_files_name_or_the_settings(tuned):
         ([], "holds a list, not an object"),
         ({"MLC": "x"}, "MLC has no recipe"),
         ({"MLC": {"recipe": []}}, "MLC has no recipe"),
-        ({"MLC": {"recipe": recipe | {"learning_rate": 1}}}, "the recipe of MLC has 'learning_rate'"),
-        ({"MLC": {"recipe": {name: value for name, value in recipe.items() if name != "lr"}}}, "the recipe of MLC lacks 'lr'"),
+        (
+            {"MLC": {"recipe": recipe | {"learning_rate": 1}}},
+            "the recipe of MLC has 'learning_rate'",
+        ),
+        (
+            {"MLC": {"recipe": {name: value for name, value in recipe.items() if name != "lr"}}},
+            "the recipe of MLC lacks 'lr'",
+        ),
     ):
         tuned.write_text(json.dumps(damage))
         with pytest.raises(ValueError, match=f"^[^\n]*mini_tuned.json: {re.escape(why)}"):

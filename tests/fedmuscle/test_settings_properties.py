@@ -17,7 +17,10 @@ GIVEN = {
     "seed": st.integers(0, 2**53),
     "rounds": st.integers(1, 300),
     "others": st.integers(1, 5),
-    "lr": st.floats(1e-6, 1) | st.fixed_dictionaries({"default": st.floats(1e-6, 1), "MLC": st.floats(1e-6, 1)}),
+    "lr": (
+        st.floats(1e-6, 1)
+        | st.fixed_dictionaries({"default": st.floats(1e-6, 1), "MLC": st.floats(1e-6, 1)})
+    ),
     "epochs": st.none() | st.integers(0, 500),
     "tau": st.floats(0.16, 100),
     "head_on": st.sampled_from(("features", "representation")),
@@ -42,7 +45,10 @@ def test_another_seed_is_another_address(settings, seed):
 def test_drawn_peers_are_others_each_once_and_as_many_as_asked(n, data):
     users, m = list(range(1, n + 1)), data.draw(st.integers(1, n - 1))
     server = Server(users, m, 8, (data.draw(st.integers(0, 2**32)),), "cpu")
-    user, round, epoch = (data.draw(strategy) for strategy in (st.sampled_from(users), st.integers(0, 500), st.integers(0, 5)))
+    user, round, epoch = (
+        data.draw(strategy)
+        for strategy in (st.sampled_from(users), st.integers(0, 500), st.integers(0, 5))
+    )
     drawn = server.draw_others(user, round, epoch)
     assert len(drawn) == len(set(drawn)) == m and set(drawn) <= set(users) - {user}
     assert drawn == server.draw_others(user, round, epoch)
@@ -50,11 +56,16 @@ def test_drawn_peers_are_others_each_once_and_as_many_as_asked(n, data):
 
 @pytest.mark.parametrize(("n", "m"), [(4, 1), (5, 2), (6, 3)])
 def test_every_set_of_peers_is_drawn_equally_often(n, m):
-    """Chi squared over 600 rounds, at four standard deviations; the draws are those of seed 0, so that the test can't fail by chance."""
+    """Chi squared over 600 rounds, at four standard deviations; the draws are those of seed 0, so
+    that the test can't fail by chance.
+    """
     server = Server(list(range(n)), m, 8, (0,), "cpu")
     counts = Counter(frozenset(server.draw_others(0, round, 0)) for round in range(600))
     assert len({server.draw_others(0, 0, epoch) for epoch in range(20)}) > 1
     cells = comb(n - 1, m)
     expected = 600 / cells
-    chi_squared = sum((counts[each] - expected) ** 2 / expected for each in counts) + (cells - len(counts)) * expected
+    chi_squared = (
+        sum((counts[each] - expected) ** 2 / expected for each in counts)
+        + (cells - len(counts)) * expected
+    )
     assert chi_squared < cells - 1 + 4 * (2 * (cells - 1)) ** 0.5

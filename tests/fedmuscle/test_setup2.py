@@ -1,6 +1,8 @@
-"""Users who segment, classify texts and generate them: what they read, what they send, and what is refused.
+"""Users who segment, classify texts and generate them: what they read, what they send, and what is
+refused.
 
-Checkpoints are tiny and random; pictures are squares of a category's grey on black, and captions and texts name categories.
+Checkpoints are tiny and random; pictures are squares of a category's grey on black, and captions
+and texts name categories.
 """
 
 from __future__ import annotations
@@ -38,7 +40,17 @@ from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.tasks import TASKS
 
 SIZE = 32
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "picture", "of", "and", *(f"thing{i}" for i in range(10))]
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "a",
+    "picture",
+    "of",
+    "and",
+    *(f"thing{i}" for i in range(10)),
+]
 CATEGORIES = {3: "cat", 5: "dog"}
 N = 12
 
@@ -49,18 +61,50 @@ def world(tmp_path_factory) -> Path:
     torch.manual_seed(0)
     small = {"vocab_size": len(WORDS), "max_position_embeddings": 24}
     checkpoints = {
-        "bert": BertModel(BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, **small)),
-        "distilbert": DistilBertModel(DistilBertConfig(dim=16, n_layers=1, n_heads=2, hidden_dim=16, **small)),
-        "gpt2": GPT2Model(GPT2Config(vocab_size=len(WORDS), n_positions=24, n_embd=16, n_layer=1, n_head=2, eos_token_id=3)),
+        "bert": BertModel(
+            BertConfig(
+                hidden_size=16,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                intermediate_size=16,
+                **small,
+            )
+        ),
+        "distilbert": DistilBertModel(
+            DistilBertConfig(dim=16, n_layers=1, n_heads=2, hidden_dim=16, **small)
+        ),
+        "gpt2": GPT2Model(
+            GPT2Config(
+                vocab_size=len(WORDS),
+                n_positions=24,
+                n_embd=16,
+                n_layer=1,
+                n_head=2,
+                eos_token_id=3,
+            )
+        ),
     }
     for name, model in checkpoints.items():
         model.save_pretrained(root / "models" / name)
-        words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+        words = Tokenizer(
+            models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
+        )
         words.pre_tokenizer = pre_tokenizers.Whitespace()
-        special = {"unk_token": "[UNK]", "eos_token": "[SEP]"} | ({} if name == "gpt2" else {"pad_token": "[PAD]"})
-        PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained(root / "models" / name)
-    stages = {"depths": [1] * 4, "hidden_sizes": [8, 8, 16, 16], "num_attention_heads": [1, 1, 2, 2], "sr_ratios": [2, 2, 1, 1]}
-    SegformerModel(SegformerConfig(decoder_hidden_size=16, **stages)).save_pretrained(root / "models/segformer")
+        special = {"unk_token": "[UNK]", "eos_token": "[SEP]"} | (
+            {} if name == "gpt2" else {"pad_token": "[PAD]"}
+        )
+        PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained(
+            root / "models" / name
+        )
+    stages = {
+        "depths": [1] * 4,
+        "hidden_sizes": [8, 8, 16, 16],
+        "num_attention_heads": [1, 1, 2, 2],
+        "sr_ratios": [2, 2, 1, 1],
+    }
+    SegformerModel(SegformerConfig(decoder_hidden_size=16, **stages)).save_pretrained(
+        root / "models/segformer"
+    )
 
     rng = np.random.RandomState(0)
     for split in ("train", "val", "test"):
@@ -70,8 +114,17 @@ def world(tmp_path_factory) -> Path:
             masks[:, :, 8:24, 8:24] = True
             pictures = np.zeros((N, SIZE, SIZE, 3), np.uint8)
             pictures[:, 8:24, 8:24] = 40 * classes[..., None, None]
-            names = write_images(root / "semseg_setup/images" / split, pictures, stem=f"client_{client}_")
-            write_coco(root / f"semseg_setup/{split}/client_{client}.json", names, classes, masks, CATEGORIES, (SIZE, SIZE))
+            names = write_images(
+                root / "semseg_setup/images" / split, pictures, stem=f"client_{client}_"
+            )
+            write_coco(
+                root / f"semseg_setup/{split}/client_{client}.json",
+                names,
+                classes,
+                masks,
+                CATEGORIES,
+                (SIZE, SIZE),
+            )
             labels = np.arange(N) % 10
             texts = [f"a picture of thing{label} and thing{(label + 1) % 10}" for label in labels]
             for folder in ("yahoo_qa", "ag_news"):
@@ -87,13 +140,34 @@ def world(tmp_path_factory) -> Path:
 @pytest.fixture
 def settings(world):
     names = ("segformer", "segformer", "bert", "distilbert", "gpt2")
-    backbones = dict(zip(("SegFormer-B0", "SegFormer-B1", "BERT-Base", "DistilBERT-Base", "GPT-2"), names, strict=True))
+    backbones = dict(
+        zip(
+            ("SegFormer-B0", "SegFormer-B1", "BERT-Base", "DistilBERT-Base", "GPT-2"),
+            names,
+            strict=True,
+        )
+    )
 
     def make(**given):
-        small = {"rounds": 2, "local_epochs": 1, "public_size": 16, "batch_size": 8, "mask_size": SIZE, "evaluate_every": 1, "others": 2}
+        small = {
+            "rounds": 2,
+            "local_epochs": 1,
+            "public_size": 16,
+            "batch_size": 8,
+            "mask_size": SIZE,
+            "evaluate_every": 1,
+            "others": 2,
+        }
         small["train_samples"] = {"SS": 8, "TC": 8, "TG": 8}
         where = {"data_dir": world, "models_path": world / "models", "backbones": backbones}
-        return Settings(**({"setup": "setup2_generation", "users": (7, 8, 9, 10, 11), "public": "flickr30k"} | small | where | given))
+        return Settings(
+            **(
+                {"setup": "setup2_generation", "users": (7, 8, 9, 10, 11), "public": "flickr30k"}
+                | small
+                | where
+                | given
+            )
+        )
 
     return make
 
@@ -102,7 +176,7 @@ def tokens(world, name="bert", longest=24):
     return Tokens(load_tokenizer(world / "models" / name), longest)
 
 
-# --- models -------------------------------------------------------------------------------------------------------------------
+# --- models
 
 
 def test_every_user_represents_the_public_set_by_unit_vectors_and_answers_its_task(settings):
@@ -124,18 +198,39 @@ def test_training_changes_lora_projection_and_head_and_alignment_leaves_heads_al
             return anchor[:, 0].sum()
 
     for client in build(settings()).clients:
-        frozen = {name: p.clone() for name, p in client.model.backbone.named_parameters() if not p.requires_grad}
+        frozen = {
+            name: p.clone()
+            for name, p in client.model.backbone.named_parameters()
+            if not p.requires_grad
+        }
         assert frozen and not any("lora" in name for name in frozen)
         before = {name: value.clone() for name, value in client.model.trainable_state().items()}
         client.fit(1)
-        changed = {name for name, value in client.model.trainable_state().items() if not torch.equal(value, before[name])}
+        changed = {
+            name
+            for name, value in client.model.trainable_state().items()
+            if not torch.equal(value, before[name])
+        }
         assert any("lora_B" in name for name in changed)
-        assert any("head" in name for name in changed) == (client.user.task != "TG")  # whose head is the pretrained one
-        heads = {name: value.clone() for name, value in client.model.trainable_state().items() if "head" in name}
+        assert any("head" in name for name in changed) == (
+            client.user.task != "TG"
+        )  # whose head is the pretrained one
+        heads = {
+            name: value.clone()
+            for name, value in client.model.trainable_state().items()
+            if "head" in name
+        }
         client.represent(torch.arange(8))
         client.align(Pull())
-        assert all(torch.equal(value, client.model.trainable_state()[name]) for name, value in heads.items())
-        assert all(torch.equal(p, frozen[name]) for name, p in client.model.backbone.named_parameters() if name in frozen)
+        assert all(
+            torch.equal(value, client.model.trainable_state()[name])
+            for name, value in heads.items()
+        )
+        assert all(
+            torch.equal(p, frozen[name])
+            for name, p in client.model.backbone.named_parameters()
+            if name in frozen
+        )
 
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2"])
@@ -145,14 +240,18 @@ def test_padding_changes_no_representation(settings, name):
     client.model.eval()
     ids = torch.tensor([[4, 5, 6, 8]])
     padded = torch.nn.functional.pad(ids, (0, 5), value=3 if name == "gpt2" else 0)
-    torch.testing.assert_close(client.model.represent(ids), client.model.represent(padded), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        client.model.represent(ids), client.model.represent(padded), rtol=0, atol=1e-5
+    )
 
 
 def test_a_berts_cls_token_is_its_first_and_other_users_have_none(settings):
     for client in build(settings(users=(9, 10), others=1, pooling="cls")).clients:
         tokens = client.train.inputs[:4]
         with torch.no_grad():
-            states = client.model.backbone(input_ids=tokens, attention_mask=(tokens != 0).long()).last_hidden_state
+            states = client.model.backbone(
+                input_ids=tokens, attention_mask=(tokens != 0).long()
+            ).last_hidden_state
             torch.testing.assert_close(client.model.features(tokens), states[:, 0])
     for user, kind in ((8, "segformer"), (11, "gpt2")):
         with pytest.raises(ValueError, match=f"user {user}: pooling: a {kind} has no first token"):
@@ -169,7 +268,7 @@ def test_nothing_is_drawn_in_a_pass(settings):
         assert torch.equal(client.model(batch), client.model(batch))
 
 
-# --- runs ---------------------------------------------------------------------------------------------------------------------
+# --- runs
 
 
 def test_a_multi_modal_run_resumes_to_the_same_metrics(settings, cut_off_and_resumed):
@@ -181,17 +280,34 @@ def test_a_multi_modal_run_resumes_to_the_same_metrics(settings, cut_off_and_res
 
 
 def test_users_learn_their_tasks(settings, store):
-    """Squares by their grey, texts by the things they name: above the trivial answer within a few epochs."""
-    history = run(settings(algorithm="local", users=(7, 9, 11), rounds=1, local_epochs=60, lr=5e-3), progress=str, store=store)
+    """Squares by their grey, texts by the things they name: above the trivial answer within a few
+    epochs.
+    """
+    history = run(
+        settings(algorithm="local", users=(7, 9, 11), rounds=1, local_epochs=60, lr=5e-3),
+        progress=str,
+        store=store,
+    )
     value = history.final().set_index("user").value
     all_background = 100 * 0.75 / 3
-    assert value[7] > 1.5 * all_background and value[9] > 30 and value[11] < 17  # of 10 classes; of 18 words
+    assert (
+        value[7] > 1.5 * all_background and value[9] > 30 and value[11] < 17
+    )  # of 10 classes; of 18 words
 
 
 def test_local_training_sets_have_the_sizes_that_are_asked_for(settings):
-    sizes = {client.user.number: len(client.train) for client in build(settings(train_samples={"SS": 5, "TC": 8, "TG": 12})).clients}
+    sizes = {
+        client.user.number: len(client.train)
+        for client in build(settings(train_samples={"SS": 5, "TC": 8, "TG": 12})).clients
+    }
     assert sizes == {7: 5, 8: 5, 9: 8, 10: 8, 11: 12}
-    with pytest.raises(DataError, match="user 9, .*client_0.pkl: a local training set of 100 was asked for, the file holds 12 samples"):
+    with pytest.raises(
+        DataError,
+        match=(
+            "user 9, .*client_0.pkl: a local training set of 100 was asked for, the file holds 12"
+            " samples"
+        ),
+    ):
         build(settings(users=(9, 10), others=1, train_samples={}))
 
 
@@ -205,17 +321,35 @@ def test_a_run_is_another_only_where_a_users_training_set_is(settings):
 
 def test_a_checkpoint_of_another_kind_is_refused(settings):
     with pytest.raises(ValueError, match="user 9: .*segformer is a segformer, which can't do TC"):
-        build(settings(users=(9, 10), others=1, backbones={"BERT-Base": "segformer", "DistilBERT-Base": "bert"}))
+        build(
+            settings(
+                users=(9, 10),
+                others=1,
+                backbones={"BERT-Base": "segformer", "DistilBERT-Base": "bert"},
+            )
+        )
 
 
 def test_a_segformer_of_three_stages_is_refused(settings, world, tmp_path):
     shutil.copytree(world / "models", tmp_path / "models")
     config = tmp_path / "models/segformer/config.json"
-    config.write_text(config.read_text().replace('"num_encoder_blocks": 4', '"num_encoder_blocks": 3'))
-    with pytest.raises(OSError, match=r"segformer: config.json leaves out layers that the checkpoint has, such as stages\.3\."):
+    config.write_text(
+        config.read_text().replace('"num_encoder_blocks": 4', '"num_encoder_blocks": 3')
+    )
+    with pytest.raises(
+        OSError,
+        match=(
+            r"segformer: config.json leaves out layers that the checkpoint has, such as stages\.3\."
+        ),
+    ):
         build(settings(users=(7, 8), others=1, models_path=tmp_path / "models"))
-    SegformerModel.from_pretrained(config.parent).save_pretrained(config.parent)  # whose weights are of three stages too
-    with pytest.raises(ValueError, match=r"segformer/config.json: num_encoder_blocks is 3, and the decoder reads 4 stages"):
+    SegformerModel.from_pretrained(config.parent).save_pretrained(
+        config.parent
+    )  # whose weights are of three stages too
+    with pytest.raises(
+        ValueError,
+        match=r"segformer/config.json: num_encoder_blocks is 3, and the decoder reads 4 stages",
+    ):
         build(settings(users=(7, 8), others=1, models_path=tmp_path / "models"))
 
 
@@ -229,11 +363,15 @@ def test_predictions_of_pixels_have_no_label_space(settings, store):
         run(settings(algorithm="feddf"), progress=str, store=store)
 
 
-# --- temperatures -------------------------------------------------------------------------------------------------------------
+# --- temperatures
 
 
 def test_temperatures_by_pair_of_tasks_or_of_users(settings, store):
-    s = settings(rounds=1, tau={"default": 0.2, "SS-TC": 100, "7-9": 50}, tau_prime={"default": 0.15, "TC-SS": 90, "7-9": 40})
+    s = settings(
+        rounds=1,
+        tau={"default": 0.2, "SS-TC": 100, "7-9": 50},
+        tau_prime={"default": 0.15, "TC-SS": 90, "7-9": 40},
+    )
     assert s.temperature("tau", 7, 10) == s.temperature("tau", 10, 7) == 100
     assert s.temperature("tau", 9, 7) == 50 and s.temperature("tau", 7, 8) == 0.2
     assert s.temperature("tau_prime", 8, 9) == 90
@@ -257,7 +395,7 @@ def test_wrong_temperatures_by_pair_are_named(settings, tau, message):
         parse(base | {"tau": tau})
 
 
-# --- files --------------------------------------------------------------------------------------------------------------------
+# --- files
 
 
 def test_masks_are_read_by_pixel(world):
@@ -291,9 +429,15 @@ def damaged(world, tmp_path):
         copy = tmp_path / "copy"
         shutil.copytree(world, copy)
         target = copy / path
-        content = json.loads(target.read_text()) if path.endswith("json") else pickle.loads(target.read_bytes())
+        content = (
+            json.loads(target.read_text())
+            if path.endswith("json")
+            else pickle.loads(target.read_bytes())
+        )
         change(content)
-        target.write_bytes(json.dumps(content).encode() if path.endswith("json") else pickle.dumps(content))
+        target.write_bytes(
+            json.dumps(content).encode() if path.endswith("json") else pickle.dumps(content)
+        )
         return copy
 
     return make
@@ -303,17 +447,28 @@ def damaged(world, tmp_path):
     ("change", "message"),
     [
         (lambda content: content["texts"].__setitem__(3, "  "), "client_1.pkl: row 3 is empty"),
-        (lambda content: content["texts"].__setitem__(5, 7), "client_1.pkl: row 5 is a int, no text"),
+        (
+            lambda content: content["texts"].__setitem__(5, 7),
+            "client_1.pkl: row 5 is a int, no text",
+        ),
         (lambda content: content["labels"].pop(), r"client_1.pkl: .*labels \(11,\) for 12 samples"),
-        (lambda content: content["labels"].__setitem__(0, 10), "client_1.pkl: TC has labels 0..9, found 0..10"),
+        (
+            lambda content: content["labels"].__setitem__(0, 10),
+            "client_1.pkl: TC has labels 0..9, found 0..10",
+        ),
         (lambda content: content.pop("texts"), "client_1.pkl: lacks .*texts"),
-        (lambda content: content.update(texts="one text"), "client_1.pkl: texts are a str, not a list"),
+        (
+            lambda content: content.update(texts="one text"),
+            "client_1.pkl: texts are a str, not a list",
+        ),
         (lambda content: content.update(texts=[], labels=[]), "client_1.pkl: holds no text"),
     ],
 )
 def test_a_wrong_text_is_named(damaged, world, change, message):
     with pytest.raises(DataError, match=message):
-        TASKS["TC"].read(damaged("TC/yahoo_qa/train/client_1.pkl", change), 1, "train", tokens(world))
+        TASKS["TC"].read(
+            damaged("TC/yahoo_qa/train/client_1.pkl", change), 1, "train", tokens(world)
+        )
 
 
 def test_texts_of_which_nothing_can_be_predicted_are_refused(damaged, world):
@@ -327,7 +482,10 @@ def test_texts_of_which_nothing_can_be_predicted_are_refused(damaged, world):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda content: content.pop("000002.png"), "image_file_name_to_caption.pkl: 000002.png has no caption"),
+        (
+            lambda content: content.pop("000002.png"),
+            "image_file_name_to_caption.pkl: 000002.png has no caption",
+        ),
         (lambda content: content.update({"000001.png": []}), r"000001.png has \[\] for a caption"),
         (lambda content: content.update({"000001.png": " "}), "000001.png has ' ' for a caption"),
     ],
@@ -336,7 +494,9 @@ def test_a_picture_without_a_caption_is_named(damaged, world, change, message):
     copy = damaged("TC/flicker_public/image_file_name_to_caption.pkl", change)
     with pytest.raises(DataError, match=message):
         read_public(copy / "TC/flicker_public", 16, tokens(world))
-    assert len(read_public(copy / "TC/flicker_public", 16, Pixels(SIZE))) == 16  # whoever reads pictures needs none
+    assert (
+        len(read_public(copy / "TC/flicker_public", 16, Pixels(SIZE))) == 16
+    )  # whoever reads pictures needs none
 
 
 def test_a_checkpoint_without_tokenizer_is_named(world, tmp_path):

@@ -22,17 +22,27 @@ def test_the_nearest_neighbour_of_a_copy_is_its_original_at_distance_0():
 def test_images_of_every_set_are_compared_with_each_users_own(settings):
     rows = neighbours(settings(**TWO), ["synthetic", "noise"])
     assert len(rows) == 2 * 2 * 3
-    assert set(rows.images) == {"private", "synthetic", "noise"} and set(rows.space) == {"pixels", "features"}
+    assert set(rows.images) == {"private", "synthetic", "noise"} and set(rows.space) == {
+        "pixels",
+        "features",
+    }
     assert (rows.nearest > 0).all() and (rows.p5 <= rows.nearest).all()
     assert rows.set_index("images").n.to_dict() == {"private": 50, "synthetic": 50, "noise": 40}
-    assert rows[rows.images == "synthetic"].own.between(0, 100).all() and rows[rows.images != "synthetic"].own.isna().all()
+    assert (
+        rows[rows.images == "synthetic"].own.between(0, 100).all()
+        and rows[rows.images != "synthetic"].own.isna().all()
+    )
     pixels = rows[rows.space == "pixels"].pivot(index="user", columns="images", values="nearest")
     assert (pixels.noise > pixels.synthetic).all()
 
 
 def test_a_figure_has_a_private_and_a_synthetic_image_of_each_user(settings):
     shown = samples(settings(**TWO))
-    assert shown.user.tolist() == [5, 6] and shown.synthetic[0].shape == shown.private[0].shape == (32, 32, 3)
+    assert shown.user.tolist() == [5, 6] and shown.synthetic[0].shape == shown.private[0].shape == (
+        32,
+        32,
+        3,
+    )
     figure = plots.figure9(shown)
     assert len(figure.axes) == 4 and figure.axes[0].get_title() == "user 5\nIC100"
 
@@ -43,5 +53,8 @@ def test_the_manifest_says_how_the_images_were_made(settings):
 
 
 def test_users_of_another_setup_made_no_images(settings):
-    with pytest.raises(ValueError, match="^setup: no synthetic images were made from those of user 1 of setup_noniid"):
+    with pytest.raises(
+        ValueError,
+        match="^setup: no synthetic images were made from those of user 1 of setup_noniid",
+    ):
         neighbours(settings(setup="setup_noniid", users=(1, 2), others=1), ["noise"])

@@ -1,7 +1,8 @@
-"""Tries malformed inputs of every kind: each is read, or refused in a line that names the file. ``make fuzz MINUTES=30`` runs it.
+"""Tries malformed inputs of every kind: each is read, or refused in a line that names the file.
+``make fuzz MINUTES=30`` runs it.
 
-Nothing crashes, hangs, takes much memory or changes numpy. A case is drawn from the seed, its kind and its number alone; the line of a bad
-one says how to try it again.
+Nothing crashes, hangs, takes much memory or changes numpy. A case is drawn from the seed, its kind
+and its number alone; the line of a bad one says how to try it again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ START = 600.0  # seconds until the first word, while it imports
 
 @dataclass
 class Findings:
-    """What came of the cases: counts by kind and outcome ("refused", "accepted", "bad"), and a line for each bad one."""
+    """What came of the cases: counts by kind and outcome ("refused", "accepted", "bad"), and a line
+    for each bad one.
+    """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     bad: list[str] = field(default_factory=list)
@@ -41,7 +44,13 @@ class Findings:
 
 
 def fuzz(
-    kinds: tuple[str, ...], seed: int, *, cases: int = 1 << 60, seconds: float = float("inf"), fault: str = "", first_bad: bool = False
+    kinds: tuple[str, ...],
+    seed: int,
+    *,
+    cases: int = 1 << 60,
+    seconds: float = float("inf"),
+    fault: str = "",
+    first_bad: bool = False,
 ) -> Findings:
     """Try cases until their number or the time is up.
 
@@ -65,16 +74,27 @@ def fuzz(
         environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         with (
             tempfile.TemporaryFile() as said,
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, env=environment, cwd=TESTS.parent) as child,
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=said, env=environment, cwd=TESTS.parent
+            ) as child,
         ):
             number = _follow(child, said, found, seed, number, end, fault, first_bad)
     return found
 
 
 def _follow(
-    child: subprocess.Popen, said: IO[bytes], found: Findings, seed: int, number: int, end: float, fault: str, first_bad: bool
+    child: subprocess.Popen,
+    said: IO[bytes],
+    found: Findings,
+    seed: int,
+    number: int,
+    end: float,
+    fault: str,
+    first_bad: bool,
 ) -> int:
-    """Take note of what a child prints until it ends, or is ended; return the number of the next case."""
+    """Take note of what a child prints until it ends, or is ended; return the number of the next
+    case.
+    """
     assert child.stdout
     started, name, rest, patience = False, "", b"", START
     waiting = selectors.DefaultSelector()
@@ -103,7 +123,10 @@ def _follow(
             elif child.wait() == 0:
                 return number
             else:
-                why = f"the process ended with {child.returncode}: {' '.join(_last_words(said).decode(errors='replace').split())[-300:]}"
+                why = (
+                    f"the process ended with {child.returncode}:"
+                    f" {' '.join(_last_words(said).decode(errors='replace').split())[-300:]}"
+                )
             if not started:
                 raise RuntimeError(f"hostile.child: {why}")
             found.counts[name, "bad"] += 1
@@ -119,7 +142,10 @@ def _last_words(said: IO[bytes]) -> bytes:
 
 
 def _bad(name: str, seed: int, number: int, why: str, fault: str) -> str:
-    return f"BAD {name}: {why} (PYTHONPATH=tests python -m hostile.child {name} {seed} {number} 1 {fault})"
+    return (
+        f"BAD {name}: {why} (PYTHONPATH=tests python -m hostile.child {name} {seed} {number} 1"
+        f" {fault})"
+    )
 
 
 def main() -> None:

@@ -27,13 +27,30 @@ def push_dtype(name: str, state: bytes = b"") -> bytes:
     return DTYPE + push_text(name) + b"\x89\x88\x87R" + (state + b"b" if state else b"")
 
 
-def dtype_state(order: str = "<", objects: bytes = b"NNN", size: int = -1, alignment: int = -1, flags: int = 0, version: int = 3) -> bytes:
+def dtype_state(
+    order: str = "<",
+    objects: bytes = b"NNN",
+    size: int = -1,
+    alignment: int = -1,
+    flags: int = 0,
+    version: int = 3,
+) -> bytes:
     numbers = b"".join(b"J" + struct.pack("<i", n) for n in (size, alignment, flags))
     return b"(K" + bytes([version]) + push_text(order) + objects + numbers + b"t"
 
 
 def push_array(dtype: bytes, shape: bytes, content: bytes, version: bytes = b"K\x01") -> bytes:
-    return ARRAYS + NDARRAY + b"K\x00\x85C\x01b\x87R(" + version + shape + dtype + b"\x89" + content + b"tb"
+    return (
+        ARRAYS
+        + NDARRAY
+        + b"K\x00\x85C\x01b\x87R("
+        + version
+        + shape
+        + dtype
+        + b"\x89"
+        + content
+        + b"tb"
+    )
 
 
 U1 = push_dtype("u1", dtype_state("|"))

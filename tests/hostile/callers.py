@@ -1,4 +1,6 @@
-"""States of torch that a caller may be in: whatever they are, a computation of ours gives the same numbers."""
+"""States of torch that a caller may be in: whatever they are, a computation of ours gives the same
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -43,27 +45,44 @@ CALLERS: dict[str, Callable[[], AbstractContextManager]] = {
     "inference mode": torch.inference_mode,
     "float64": lambda: _set(torch.get_default_dtype, torch.set_default_dtype, torch.float64),
     "another device": lambda: torch.device("meta"),
-    "medium precision": lambda: _set(lambda: "highest", torch.set_float32_matmul_precision, "medium"),
-    "precision of products": lambda: _set(lambda: "none", lambda to: torch._C._set_fp32_precision_setter("mkldnn", "matmul", to), "bf16"),
+    "medium precision": lambda: _set(
+        lambda: "highest", torch.set_float32_matmul_precision, "medium"
+    ),
+    "precision of products": lambda: _set(
+        lambda: "none",
+        lambda to: torch._C._set_fp32_precision_setter("mkldnn", "matmul", to),
+        "bf16",
+    ),
     "no oneDNN": lambda: _set(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False),
     "plain attention": lambda: sdpa_kernel(SDPBackend.MATH),
     "no denormals": _flushed,
-    "threads": lambda: _set(torch.get_num_threads, torch.set_num_threads, torch.get_num_threads() + 1),
+    "threads": lambda: _set(
+        torch.get_num_threads, torch.set_num_threads, torch.get_num_threads() + 1
+    ),
 }
 
 
 def numbers() -> dict[str, Tensor]:
-    """A value and a gradient through products, a convolution and attention, and a denormal number."""
+    """A value and a gradient through products, a convolution and attention, and a denormal
+    number.
+    """
     draw = torch.Generator().manual_seed(0)
     images = torch.randn(2, 3, 32, 32, generator=draw)
-    convolution, attention = nn.Conv2d(3, 16, 3), nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    convolution, attention = (
+        nn.Conv2d(3, 16, 3),
+        nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True),
+    )
     with torch.no_grad():
         for parameter in (*convolution.parameters(), *attention.parameters()):
             parameter.copy_(torch.randn(parameter.shape, generator=draw) / 4)
     out = attention(convolution(images).flatten(2).transpose(1, 2))
     (out @ out.transpose(1, 2)).square().mean().backward()
     assert convolution.weight.grad is not None
-    return {"value": out.detach(), "gradient": convolution.weight.grad, "denormal": torch.tensor([1e-310], dtype=torch.float64) * 0.5}
+    return {
+        "value": out.detach(),
+        "gradient": convolution.weight.grad,
+        "denormal": torch.tensor([1e-310], dtype=torch.float64) * 0.5,
+    }
 
 
 @cache
@@ -83,7 +102,9 @@ def _read(folder: Path) -> None:
             stack.enter_context(CALLERS[name]())
         with fixed_state(1):
             found = numbers()
-    assert all(torch.equal(found[name], wanted[name]) for name in wanted), "the caller's state is in the numbers"
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted), (
+        "the caller's state is in the numbers"
+    )
 
 
 KIND = Kind(file="callers.json", prepare=lambda folder: None, case=_case, read=_read, refusals=())

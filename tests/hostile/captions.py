@@ -22,7 +22,9 @@ def _prepare(folder: Path) -> None:
 
 
 def _case(draws: random.Random) -> Case:
-    captions: dict[object, object] = {f"{i:06d}.png": [f"caption {draws.randrange(100)} of it"] for i in range(N)}
+    captions: dict[object, object] = {
+        f"{i:06d}.png": [f"caption {draws.randrange(100)} of it"] for i in range(N)
+    }
     choice = draws.random()
     if choice < 0.1:
         return Case(pickle.dumps(captions, draws.randint(2, 5)))
@@ -32,7 +34,9 @@ def _case(draws: random.Random) -> Case:
     bad = {
         "no caption": [],
         "an empty caption": ["  "],
-        "a caption of another type": [draws.choice((7, None, b"bytes", ("a",), np.zeros(3), np.float64(1)))],
+        "a caption of another type": [
+            draws.choice((7, None, b"bytes", ("a",), np.zeros(3), np.float64(1)))
+        ],
         "a caption that is a dict": {"a": "b"},
         "half a character": [f"a {chr(draws.randrange(0xD800, 0xE000))} word"],
         "a long caption": ["a word " * draws.choice((2_000, 300_000))],
@@ -40,7 +44,10 @@ def _case(draws: random.Random) -> Case:
     }
     why, captions[name] = draws.choice([*bad.items()])
     if draws.random() < 0.1:
-        why, captions = "a picture without a caption", {key: value for key, value in captions.items() if key != name}
+        why, captions = (
+            "a picture without a caption",
+            {key: value for key, value in captions.items() if key != name},
+        )
     return Case(pickle.dumps(captions, draws.randint(2, 5)), why)
 
 

@@ -1,7 +1,8 @@
-"""Tries cases one after the other and prints what came of each; the process has limits, and may die of a case.
+"""Tries cases one after the other and prints what came of each; the process has limits, and may die
+of a case.
 
-``python -m hostile.child KINDS SEED FIRST COUNT [FAULT]``. Prints a line before and a line after each case: its number, and then
-"refused", "accepted" or what is bad.
+``python -m hostile.child KINDS SEED FIRST COUNT [FAULT]``. Prints a line before and a line after
+each case: its number, and then "refused", "accepted" or what is bad.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def main(names: str, seed: str, first: str, count: str, fault: str = "") -> None
         for number in range(int(first), int(first) + int(count)):
             name = list(kinds)[number % len(kinds)]
             print(number, name, flush=True)
-            print(tried(kinds[name], folders[name], random.Random(f"{seed} {name} {number}")), flush=True)
+            print(
+                tried(kinds[name], folders[name], random.Random(f"{seed} {name} {number}")),
+                flush=True,
+            )
 
 
 def tried(one: Kind, folder: Path, draws: random.Random) -> str:
@@ -47,17 +51,26 @@ def tried(one: Kind, folder: Path, draws: random.Random) -> str:
     state, memory, start = _state(), _memory(), time.process_time()
     try:
         one.read(folder)
-        found = f"accepted though it must be refused: {case.refused}" if case.refused else "accepted"
+        found = (
+            f"accepted though it must be refused: {case.refused}" if case.refused else "accepted"
+        )
     except one.refusals as error:
         text = str(error)
         found = "refused"
-        if (str(folder) if one.named is None else one.named) not in text or not text.isprintable() or len(text) > 2000:
+        if (
+            (str(folder) if one.named is None else one.named) not in text
+            or not text.isprintable()
+            or len(text) > 2000
+        ):
             found = f"refused in words that name no file, or not in a short line: {text[:300]!r}"
         elif "MemoryError" in text:
             found = f"refused after the memory was full: {text[:300]!r}"
     except BaseException as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        found = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}: {str(error)[:300]!r}"
+        found = (
+            f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}:"
+            f" {str(error)[:300]!r}"
+        )
     if (seconds := time.process_time() - start) > MOST_SECONDS:
         found = f"{found}, after {seconds:.0f} s"
     if (added := _memory() - memory) > MOST_MEMORY:
@@ -87,9 +100,19 @@ def _state() -> object:
 
     functions = (numeric._frombuffer, multiarray._reconstruct, multiarray.scalar, codecs.encode)
     own = [
-        (f.__name__, getattr(f, "__defaults__", 0), getattr(f, "__kwdefaults__", 0), sorted(getattr(f, "__dict__", ()))) for f in functions
+        (
+            f.__name__,
+            getattr(f, "__defaults__", 0),
+            getattr(f, "__kwdefaults__", 0),
+            sorted(getattr(f, "__dict__", ())),
+        )
+        for f in functions
     ]
-    return own, [repr(np.dtype(name)) for name in ("u1", "f8", "V8", "O")], sorted(vars(numeric._frombuffer))
+    return (
+        own,
+        [repr(np.dtype(name)) for name in ("u1", "f8", "V8", "O")],
+        sorted(vars(numeric._frombuffer)),
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""COCO instances files: valid ones with one to three records changed, values of other types anywhere, and scrambled bytes."""
+"""COCO instances files: valid ones with one to three records changed, values of other types
+anywhere, and scrambled bytes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,19 @@ _STRANGE: tuple[Any, ...] = (
     None, True, -1, 0, 0.5, 1e308, float("nan"), float("inf"), -float("inf"), 1 << 31, 1 << 61, 10**400, "", "x", "1", "\ud800", "a\nb",
     "\x1b[2J", [], {}, [[]], [[[]]], {"id": 1}, [1] * 7, "P1" * 50_000, [0] * 50_000,
 )  # fmt: skip
-_OUTSIDE = ("../x.png", "/etc/passwd", "a/../../x.png", "..", ".", "", "c:x.png", "..\\x.png", "\ud800.png", "x\0.png", "\x1b[2J.png")
+_OUTSIDE = (
+    "../x.png",
+    "/etc/passwd",
+    "a/../../x.png",
+    "..",
+    ".",
+    "",
+    "c:x.png",
+    "..\\x.png",
+    "\ud800.png",
+    "x\0.png",
+    "\x1b[2J.png",
+)
 _document: dict[str, Any] = {}
 
 
@@ -32,7 +46,10 @@ def _prepare(folder: Path) -> None:
     masks[:, 0, 1:4, 2:6] = masks[:, 1, 5:, :3] = True
     path = folder / KIND.file
     for task in ("SS", "MLC"):
-        names = write_images(folder / TASKS[task].folder / "images/train", np.zeros((len(_CLASSES), SIZE, SIZE, 3), np.uint8))
+        names = write_images(
+            folder / TASKS[task].folder / "images/train",
+            np.zeros((len(_CLASSES), SIZE, SIZE, 3), np.uint8),
+        )
     write_coco(path, names, _CLASSES, masks, {3: "three", 7: "seven"}, (SIZE, SIZE))
     _document.update(json.loads(path.read_text()))
     _document["annotations"][1]["segmentation"] = [[1, 1, 5, 1, 5, 5]]
@@ -54,7 +71,9 @@ def _polygon(draws: random.Random) -> list[float]:
     good = [draws.uniform(0, SIZE) for _ in range(2 * draws.randint(3, 6))]
     match draws.randrange(4):
         case 0:
-            good[draws.randrange(len(good))] = draws.choice((float("nan"), float("inf"), 1e9, -1e9, 1e308, 10**400))
+            good[draws.randrange(len(good))] = draws.choice(
+                (float("nan"), float("inf"), 1e9, -1e9, 1e308, 10**400)
+            )
             return good
         case 1:
             return good[: draws.choice((0, 1, 2, 3, 4, 5))]
@@ -84,14 +103,22 @@ def _lengths(draws: random.Random) -> Any:
     )
 
 
-def _set(kind: str, field: str, value: Callable[[random.Random], Any]) -> Callable[[dict, random.Random], None]:
+def _set(
+    kind: str, field: str, value: Callable[[random.Random], Any]
+) -> Callable[[dict, random.Random], None]:
     return lambda document, draws: _record(document, kind, draws).update({field: value(draws)})
 
 
 def _resized(document: dict, draws: random.Random) -> None:
-    """Say another size of an image, and polygons that fit both, so that nothing but its file shows it."""
+    """Say another size of an image, and polygons that fit both, so that nothing but its file shows
+    it.
+    """
     image = _record(document, "images", draws)
-    image.update(draws.choice(({"height": SIZE + 1}, {"width": SIZE // 2}, {"height": 2 * SIZE, "width": 2 * SIZE})))
+    image.update(
+        draws.choice(
+            ({"height": SIZE + 1}, {"width": SIZE // 2}, {"height": 2 * SIZE, "width": 2 * SIZE})
+        )
+    )
     for annotation in document["annotations"]:
         if annotation["image_id"] == image["id"]:
             annotation["segmentation"] = [[1, 1, 3, 1, 3, 3]]
@@ -149,7 +176,10 @@ def _case(draws: random.Random) -> Case:
         return Case(_written(document))
     if choice < 0.6:
         n = draws.choice((100, 100_000))
-        return Case(draws.choice((b"[" * n, b'{"images":' * n, b'{"images": [' + b"9" * n + b"]}")), "deep or long JSON")
+        return Case(
+            draws.choice((b"[" * n, b'{"images":' * n, b'{"images": [' + b"9" * n + b"]}")),
+            "deep or long JSON",
+        )
     if choice < 0.65:
         name = draws.choice(("images", "annotations", "categories"))
         return Case(_written(document)[:-1] + b', "' + name.encode() + b'": []}', "a field twice")
@@ -175,4 +205,10 @@ def _read(folder: Path) -> None:
         TASKS["SS"].read(folder, 0, "train", Pixels(SIZE))
 
 
-KIND = Kind(file=f"{TASKS['SS'].folder}/train/client_0.json", prepare=_prepare, case=_case, read=_read, refusals=(DataError,))
+KIND = Kind(
+    file=f"{TASKS['SS'].folder}/train/client_0.json",
+    prepare=_prepare,
+    case=_case,
+    read=_read,
+    refusals=(DataError,),
+)

@@ -1,7 +1,8 @@
-"""Command lines of both programs: every command and option there is, with values of any kind. Nothing trains and nothing is fetched.
+"""Command lines of both programs: every command and option there is, with values of any kind.
+Nothing trains and nothing is fetched.
 
-A command ends with exit code 0, or with 2 and a short last line that says why; or it comes to where something would be computed. Nothing
-ends in 1, since nothing that was typed may fail only later.
+A command ends with exit code 0, or with 2 and a short last line that says why; or it comes to where
+something would be computed. Nothing ends in 1, since nothing that was typed may fail only later.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ import fedmuscle_lib.__main__
 from fedmuscle_lib.cli import app
 from fedmuscle_lib.cli.bench import BENCHES
 
-# Options that each line of a command has, so that nothing of the repository is written or read for long.
+# Options that each line of a command has, so that nothing of the repository is written or read for
+# long.
 _ALWAYS = {
     "reproduce": ["table7", "--output", "out"],
     "tune": ["--figures", "out"],
@@ -47,14 +49,53 @@ _DEEP = (
     "1,2,3",
     "NaN",
 )
-_PLACES = ("taken", "taken/below", "/dev/null/x", "/proc/x", "nowhere", "out", "", "\0", "a" * 5000, ".")
-_DEVICES = ("meta", "cuda", "cuda:99", "cpu:7", "mps", "hpu", "auto", "cpu", "nonsense", "-1", "mkldnn", "privateuseone", "9" * 30)
+_PLACES = (
+    "taken",
+    "taken/below",
+    "/dev/null/x",
+    "/proc/x",
+    "nowhere",
+    "out",
+    "",
+    "\0",
+    "a" * 5000,
+    ".",
+)
+_DEVICES = (
+    "meta",
+    "cuda",
+    "cuda:99",
+    "cpu:7",
+    "mps",
+    "hpu",
+    "auto",
+    "cpu",
+    "nonsense",
+    "-1",
+    "mkldnn",
+    "privateuseone",
+    "9" * 30,
+)
 _REFUSED = ("meta", "cpu:7", "hpu", "nonsense", "mkldnn", "privateuseone")
 _WITH_DEVICES = (
     "run --device {}", "fedloge --gpu {}", "realign taken --device {}", "reproduce table7 --output out -p device={}",
     "tune --figures out -p device={}", "bench loss -p device={}",
 )  # fmt: skip
-_NAMES = ("rounds", "users", "data_dir", "device", "overrides", "backbones", "tau", "seeds", "seed", "threads", "own", "nothing", "")
+_NAMES = (
+    "rounds",
+    "users",
+    "data_dir",
+    "device",
+    "overrides",
+    "backbones",
+    "tau",
+    "seeds",
+    "seed",
+    "threads",
+    "own",
+    "nothing",
+    "",
+)
 # Data sets and what costs seconds: these are read up to their options alone.
 _DATA = ("cifar10", "voc", "yahoo", "coco")
 
@@ -70,13 +111,24 @@ def _reached(*_: Any, **__: Any) -> Any:
 def _commands() -> dict[str, list[str]]:
     """The options of each command, by its words."""
     found: dict[str, list[str]] = {}
-    for group, program in ((typer.main.get_command(app), "fedmuscle_lib"), (typer.main.get_command(data_prep.__main__.app), "data_prep")):
+    for group, program in (
+        (typer.main.get_command(app), "fedmuscle_lib"),
+        (typer.main.get_command(data_prep.__main__.app), "data_prep"),
+    ):
         waiting: list[tuple[str, Any]] = [(program, group)]
         while waiting:
             words, command = waiting.pop()
-            waiting += [(f"{words} {name}", below) for name, below in getattr(command, "commands", {}).items()]
+            waiting += [
+                (f"{words} {name}", below)
+                for name, below in getattr(command, "commands", {}).items()
+            ]
             if program == "fedmuscle_lib" or words.split()[-1] in _DATA:
-                found[words] = [option for parameter in command.params for option in parameter.opts if option.startswith("-")]
+                found[words] = [
+                    option
+                    for parameter in command.params
+                    for option in parameter.opts
+                    if option.startswith("-")
+                ]
     return found
 
 
@@ -84,7 +136,9 @@ _COMMANDS = _commands()
 
 
 def _text(draws: random.Random, option: str) -> str:
-    if option.endswith(("dir", "path", "folder", "figures", "output", "models", "logs", "archives")):
+    if option.endswith(
+        ("dir", "path", "folder", "figures", "output", "models", "logs", "archives")
+    ):
         return draws.choice(_PLACES)
     if option == "--device":
         return draws.choice(_DEVICES)
@@ -101,20 +155,32 @@ def _case(draws: random.Random) -> Case:
     if draws.random() < 0.05:
         device = draws.choice(_DEVICES)
         line = [part.format(device) for part in draws.choice(_WITH_DEVICES).split()]
-        return Case(json.dumps(["fedmuscle_lib", line]).encode(), f"the device {device}" if device in _REFUSED else "")
+        return Case(
+            json.dumps(["fedmuscle_lib", line]).encode(),
+            f"the device {device}" if device in _REFUSED else "",
+        )
     words = draws.choice([*_COMMANDS])
     program, *line = words.split()
     line += _ALWAYS.get(line[-1] if line else "", [])
     for _ in range(draws.choice((0, 1, 1, 1, 2, 3))):
         option = draws.choice(_COMMANDS[words] or ["--nothing"])
         text = _text(draws, option)
-        line += draws.choice(([option, text], [option, text], [option, text], [option], [text], [f"{option}={text}"]))
+        line += draws.choice(
+            ([option, text], [option, text], [option, text], [option], [text], [f"{option}={text}"])
+        )
     return Case(json.dumps([program, line]).encode())
 
 
 def _prepare(folder: Path) -> None:
-    """Import what a command does when it is there: on a busy machine this takes longer than a case may."""
-    for name in ("papermill", "nbconvert", "fedmuscle_lib.fedmuscle.system", "fedmuscle_lib.fedloge.system"):
+    """Import what a command does when it is there: on a busy machine this takes longer than a case
+    may.
+    """
+    for name in (
+        "papermill",
+        "nbconvert",
+        "fedmuscle_lib.fedmuscle.system",
+        "fedmuscle_lib.fedloge.system",
+    ):
         import_module(name)
 
 
@@ -132,7 +198,9 @@ def _harmless(folder: Path) -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         for place in computing:
             patches.enter_context(patch(place, _reached))
-        patches.enter_context(patch.dict(BENCHES, {name: (kind, _reached) for name, (kind, _) in BENCHES.items()}))
+        patches.enter_context(
+            patch.dict(BENCHES, {name: (kind, _reached) for name, (kind, _) in BENCHES.items()})
+        )
         patches.enter_context(patch.dict(os.environ, environment))
         patches.enter_context(contextlib.chdir(here))
         yield
@@ -140,10 +208,16 @@ def _harmless(folder: Path) -> Iterator[None]:
 
 def _read(folder: Path) -> None:
     program, line = json.loads((folder / KIND.file).read_bytes())
-    main = {"fedmuscle_lib": fedmuscle_lib.__main__.main, "data_prep": data_prep.__main__.main}[program]
+    main = {"fedmuscle_lib": fedmuscle_lib.__main__.main, "data_prep": data_prep.__main__.main}[
+        program
+    ]
     said = io.StringIO()
     try:
-        with _harmless(folder), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        with (
+            _harmless(folder),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(said),
+        ):
             code = main(line)
     except Reached:
         return
@@ -157,4 +231,6 @@ class Refused(Exception):
     """The last line."""
 
 
-KIND = Kind(file="line.json", prepare=_prepare, case=_case, read=_read, refusals=(Refused,), named="error: ")
+KIND = Kind(
+    file="line.json", prepare=_prepare, case=_case, read=_read, refusals=(Refused,), named="error: "
+)

@@ -1,4 +1,6 @@
-"""Mended faults, each put back into a child by its name: the generator must find them, or it would find none like them."""
+"""Mended faults, each put back into a child by its name: the generator must find them, or it would
+find none like them.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def _any_codec() -> None:
 
 def _functions_as_values() -> None:
     finished = pickles._finished
-    pickles._finished = lambda value, depth=1: value if isinstance(value, pickles._Global) else finished(value, depth)  # type: ignore[assignment]
+    pickles._finished = lambda value, depth=1: (
+        value if isinstance(value, pickles._Global) else finished(value, depth)
+    )  # type: ignore[assignment]
 
 
 def _any_state() -> None:
@@ -71,7 +75,9 @@ def _keys_twice() -> None:
     def set_items(machine: Any, values: list[Any]) -> None:
         machine.stack[-1].update(zip(values[::2], values[1::2], strict=True))
 
-    pickles._STEPS["SETITEM"] = lambda machine, _: set_items(machine, [machine.stack.pop(-2), machine.stack.pop()])
+    pickles._STEPS["SETITEM"] = lambda machine, _: set_items(
+        machine, [machine.stack.pop(-2), machine.stack.pop()]
+    )
     pickles._STEPS["SETITEMS"] = lambda machine, _: set_items(machine, machine.marked())
 
 
@@ -125,7 +131,9 @@ def _no_copies() -> None:
 def _any_numbers() -> None:
     take = Server.take
 
-    def lenient(self: Any, user: Any, round: Any, message: Any, shape: Any, what: str, numbers: Any) -> Any:
+    def lenient(
+        self: Any, user: Any, round: Any, message: Any, shape: Any, what: str, numbers: Any
+    ) -> Any:
         return take(self, user, round, message, shape, what, Numbers(whole=numbers.whole))
 
     Server.take = lenient  # type: ignore[method-assign]
@@ -146,7 +154,12 @@ def _any_device() -> None:
         torch.empty(0, device=name if name != "auto" else "cpu")
         return name
 
-    for command in (fedmuscle_lib.cli.form, fedmuscle_lib.cli.bench, fedmuscle_lib.cli.tune, fedmuscle_lib.cli.reproduce):
+    for command in (
+        fedmuscle_lib.cli.form,
+        fedmuscle_lib.cli.bench,
+        fedmuscle_lib.cli.tune,
+        fedmuscle_lib.cli.reproduce,
+    ):
         command.try_device = lenient  # type: ignore[attr-defined]
 
 
@@ -171,31 +184,43 @@ _OF_DATA: dict[str, Callable[[], None]] = {
     "values shown as they are": _set(fedmuscle_lib.data.public, "shown", repr),
     "ids twice": _repeated_ids,
     "files outside": _set(coco_checks, "_name_fault", lambda name: ""),
-    "numbers that are not finite": _set(coco_checks, "_is_number", lambda value: isinstance(value, int | float)),
+    "numbers that are not finite": _set(
+        coco_checks, "_is_number", lambda value: isinstance(value, int | float)
+    ),
     "polygons of any kind": _set(coco_checks, "_polygon_fault", lambda polygon, height, width: ""),
     "outlines of any length": _set(coco_checks, "_TURNS", 1 << 60),
-    "run lengths unread": _set(coco_checks, "segmentation_fault", lambda segmentation, height, width: ""),
+    "run lengths unread": _set(
+        coco_checks, "segmentation_fault", lambda segmentation, height, width: ""
+    ),
     "fields twice": _set(coco_checks, "_without_repeats", dict),
     "pictures of any size": _set(images, "MOST_PIXELS", 1 << 60),
     "pictures of any kind": _set(images, "_FORMATS", None),
     "pictures as they lie there": _set(images, "_upright", lambda image: image),
-    "colours below the transparent": _set(images, "as_rgb", lambda image: images._upright(image).convert("RGB")),
+    "colours below the transparent": _set(
+        images, "as_rgb", lambda image: images._upright(image).convert("RGB")
+    ),
     "16 bits cut off": _set(images, "_WIDE", ()),
     "pictures of another size than recorded": _any_side,
 }
 _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
     "stored": {
-        "shipped runs as they lie there": _set(archive.Sealed, "read", lambda self, name: self._zip.read(name)),
+        "shipped runs as they lie there": _set(
+            archive.Sealed, "read", lambda self, name: self._zip.read(name)
+        ),
         "tables of any kind": _tables_as_they_are,
         "provenances of any kind": _set(store, "_checked", lambda provenance: provenance),
-        "files that are none left in place": _set(store.Entry, "_set_aside", lambda self, path, why: None),
+        "files that are none left in place": _set(
+            store.Entry, "_set_aside", lambda self, path, why: None
+        ),
     },
     "resumed": {
         "states as they are restored": _set(loop, "_same", lambda one, other: True),
     },
     "manifests": {
         "unfinished folders": _set(
-            fedmuscle_lib.data.layout, "read_json", lambda path: {"whole": not (path.is_file() and b'"whole": false' in path.read_bytes())}
+            fedmuscle_lib.data.layout,
+            "read_json",
+            lambda path: {"whole": not (path.is_file() and b'"whole": false' in path.read_bytes())},
         ),
     },
     "arrays": {
@@ -224,7 +249,9 @@ _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
         "texts of any characters": _set(settings, "_UNFIT", re.compile("(?!)")),
     },
     "commands": {
-        "brackets of any depth": _set(fedmuscle_lib.cli.options, "_json", lambda name, text: json.loads(text)),
+        "brackets of any depth": _set(
+            fedmuscle_lib.cli.options, "_json", lambda name, text: json.loads(text)
+        ),
         "devices without numbers": _any_device,
         "lines of any length": _set(exit_codes, "LONGEST", 1 << 60),
         "lines of any characters": _set(exit_codes, "_line", lambda text: text),
@@ -241,4 +268,8 @@ class Fault:
 
 
 FAULTS = {name: Fault(put_back) for name, put_back in _OF_DATA.items()}
-FAULTS |= {name: Fault(put_back, (kind,)) for kind, own in _OF_OTHERS.items() for name, put_back in own.items()}
+FAULTS |= {
+    name: Fault(put_back, (kind,))
+    for kind, own in _OF_OTHERS.items()
+    for name, put_back in own.items()
+}

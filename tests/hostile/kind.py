@@ -1,4 +1,6 @@
-"""What a kind of hostile input says of itself, and the table of the kinds: a new one is a file here and a name in ``KINDS``."""
+"""What a kind of hostile input says of itself, and the table of the kinds: a new one is a file here
+and a name in ``KINDS``.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,14 @@ def scrambled(content: bytes, draws: random.Random) -> bytes:
         length = draws.choice((1, 1, 1, 2, 4, 8, 64))
         stretch = content[at : at + length]
         other = draws.choice(
-            (b"", draws.randbytes(length), stretch * 2, b"\xff" * length, b"\0" * length, stretch * draws.choice((1, 1000)))
+            (
+                b"",
+                draws.randbytes(length),
+                stretch * 2,
+                b"\xff" * length,
+                b"\0" * length,
+                stretch * draws.choice((1, 1000)),
+            )
         )
         content = content[:at] + other + content[at + length :]
     return content

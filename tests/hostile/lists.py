@@ -1,4 +1,6 @@
-"""Lists of a labelled set, such as the official splits: lines that are none, that lead outside, or whose label is no class's."""
+"""Lists of a labelled set, such as the official splits: lines that are none, that lead outside, or
+whose label is no class's.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def _prepare(folder: Path) -> None:
 
 
 def _case(draws: random.Random) -> Case:
-    lines = [f"a/{draws.randrange(3)}.png {n % 3}" for n in range(6)]  # every class has a picture, also when one line is another
+    lines = [
+        f"a/{draws.randrange(3)}.png {n % 3}" for n in range(6)
+    ]  # every class has a picture, also when one line is another
     content, choice = "\n".join(lines).encode(), draws.random()
     if choice < 0.1:
         return Case(content)

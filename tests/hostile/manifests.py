@@ -1,4 +1,6 @@
-"""Manifests of data folders: what says that a folder is unfinished is believed, and what is none is never taken for a whole one."""
+"""Manifests of data folders: what says that a folder is unfinished is believed, and what is none is
+never taken for a whole one.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,18 @@ from fedmuscle_lib.core.ownership import NotOurs
 from fedmuscle_lib.data.layout import refuse_unfinished
 
 PLACE, CONTENT = "set", b"content"
-_ENTRY = Entry(name="toy", title="Toy: nothing", home="nowhere", terms="none", archives=(), counts={})
-_MANIFEST = {"dataset": "toy", "whole": True, "official": True, "archives": [], "counts": {}, "sizes": [], "files": 1}
+_ENTRY = Entry(
+    name="toy", title="Toy: nothing", home="nowhere", terms="none", archives=(), counts={}
+)
+_MANIFEST = {
+    "dataset": "toy",
+    "whole": True,
+    "official": True,
+    "archives": [],
+    "counts": {},
+    "sizes": [],
+    "files": 1,
+}
 _MANIFEST |= {"request": {"from": "a folder of archives"}, "versions": {"data_prep": 3}}
 
 
@@ -31,12 +43,49 @@ def _case(draws: random.Random) -> Case:
     if choice < 0.4:
         return Case(scrambled(json.dumps(_MANIFEST, indent=1).encode(), draws))
     if choice < 0.5:
-        content = json.dumps(_MANIFEST | {"whole": False}, separators=draws.choice(((",", ":"), (", ", ": "), (" ,", " :\t"))))
+        content = json.dumps(
+            _MANIFEST | {"whole": False},
+            separators=draws.choice(((",", ":"), (", ", ": "), (" ,", " :\t"))),
+        )
         return Case(content.encode(draws.choice(("utf-8", "utf-16"))), "unfinished")
     if choice < 0.6:
-        return Case(draws.choice((b"", b"{", b"[]", b"7", b"null", b"[" * 99_999, b'{"a":' * 99_999, b"\xff\xff", b"\0")), "no object")
-    odd = (None, 7, -1, 1e300, "", "toy", [], {}, [7], [{}], [{"name": 7, "bytes": 1}], [{"name": "../a", "bytes": 1}], {"data_prep": []})
-    return Case(json.dumps(_MANIFEST | {draws.choice([*_MANIFEST]): draws.choice(odd) for _ in range(draws.randint(1, 3))}).encode())
+        return Case(
+            draws.choice(
+                (
+                    b"",
+                    b"{",
+                    b"[]",
+                    b"7",
+                    b"null",
+                    b"[" * 99_999,
+                    b'{"a":' * 99_999,
+                    b"\xff\xff",
+                    b"\0",
+                )
+            ),
+            "no object",
+        )
+    odd = (
+        None,
+        7,
+        -1,
+        1e300,
+        "",
+        "toy",
+        [],
+        {},
+        [7],
+        [{}],
+        [{"name": 7, "bytes": 1}],
+        [{"name": "../a", "bytes": 1}],
+        {"data_prep": []},
+    )
+    return Case(
+        json.dumps(
+            _MANIFEST
+            | {draws.choice([*_MANIFEST]): draws.choice(odd) for _ in range(draws.randint(1, 3))}
+        ).encode()
+    )
 
 
 def _write(run: Run) -> None:
@@ -62,4 +111,10 @@ def _read(folder: Path) -> None:
             refuse_unfinished(place)
 
 
-KIND = Kind(file=f"{PLACE}/manifest.json", prepare=_prepare, case=_case, read=_read, refusals=(DataError, NotOurs))
+KIND = Kind(
+    file=f"{PLACE}/manifest.json",
+    prepare=_prepare,
+    case=_case,
+    read=_read,
+    refusals=(DataError, NotOurs),
+)

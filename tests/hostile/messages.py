@@ -1,7 +1,8 @@
-"""What users send to both systems' servers: valid messages of every kind, changed in one to three ways, twice, late, by another user.
+"""What users send to both systems' servers: valid messages of every kind, changed in one to three
+ways, twice, late, by another user.
 
-A message is taken, and then in a copy of the server's own, in range, and harmless to the others; or it is refused in a line that names its
-sender, and leaves no trace.
+A message is taken, and then in a copy of the server's own, in range, and harmless to the others; or
+it is refused in a line that names its sender, and leaves no trace.
 """
 
 from __future__ import annotations
@@ -31,15 +32,69 @@ B, D = 8, 4
 _MOST = 1 << 16  # numbers that are changed further
 BATCH = Batch(2, 0, 1, B)
 # What algorithms take beside representations, and which numbers these may be.
-TAKEN = {"predictions": feddf._OUTPUTS, "votes": Numbers(-1, 9, whole=True), "similarities": fedhenn._COSINES}
+TAKEN = {
+    "predictions": feddf._OUTPUTS,
+    "votes": Numbers(-1, 9, whole=True),
+    "similarities": fedhenn._COSINES,
+}
 KINDS = ("representations", "reference", *TAKEN, "update")
-_FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128")
-_TYPES = [getattr(torch, name) for name in (*_FLOATS, "int8", "int16", "int32", "int64", "uint8", "uint16", "bool")]
+_FLOATS = (
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "complex64",
+    "complex128",
+)
+_TYPES = [
+    getattr(torch, name)
+    for name in (*_FLOATS, "int8", "int16", "int32", "int64", "uint8", "uint16", "bool")
+]
 _NOT_FINITE = (torch.nan, torch.inf, -torch.inf)
-_EXTREMES = (*_NOT_FINITE, 3e38, -3e38, 1e-45, 0.0, -0.0, 1.0001, 1.001, -1.0, 2.0, -2.0, 9.0, 10.0, 1e6, 1.01e6, 127.0, -128.0)
+_EXTREMES = (
+    *_NOT_FINITE,
+    3e38,
+    -3e38,
+    1e-45,
+    0.0,
+    -0.0,
+    1.0001,
+    1.001,
+    -1.0,
+    2.0,
+    -2.0,
+    9.0,
+    10.0,
+    1e6,
+    1.01e6,
+    127.0,
+    -128.0,
+)
 _STRANGERS: tuple[Any, ...] = (2, 7, -1, 5.0, True, "5", None, np.int64(5), (5,))
-_NO_BATCHES: tuple[Any, ...] = (Batch(2, 0, 0, B), Batch(1, 0, 1, B), Batch(2, 0, 1, B + 1), Batch(3, 0, 1, B), None, (2, 0, 1, B), "open")
-_NO_COUNTS: tuple[Any, ...] = (0, -5, 1, 5.0, float("nan"), True, "5", None, 2**63, 10**30, np.int64(5))
+_NO_BATCHES: tuple[Any, ...] = (
+    Batch(2, 0, 0, B),
+    Batch(1, 0, 1, B),
+    Batch(2, 0, 1, B + 1),
+    Batch(3, 0, 1, B),
+    None,
+    (2, 0, 1, B),
+    "open",
+)
+_NO_COUNTS: tuple[Any, ...] = (
+    0,
+    -5,
+    1,
+    5.0,
+    float("nan"),
+    True,
+    "5",
+    None,
+    2**63,
+    10**30,
+    np.int64(5),
+)
 
 
 class Lying(Tensor):
@@ -61,11 +116,17 @@ def _replaced(z: Tensor, n: int) -> Tensor:
     if not z.is_floating_point():
         value = int(min(max(value, -128), 127)) if np.isfinite(value) else -128
     place = torch.tensor([n // len(_EXTREMES) % max(1, z.numel())])
-    return z.view(-1).scatter(0, place, torch.full((1,), value, dtype=z.dtype)).view(z.shape) if z.numel() else z
+    return (
+        z.view(-1).scatter(0, place, torch.full((1,), value, dtype=z.dtype)).view(z.shape)
+        if z.numel()
+        else z
+    )
 
 
 def _rows_of(z: Tensor, n: int) -> Tensor:
-    return z.index_fill(0, torch.tensor([n % len(z)]), (0, 1, 3)[n % 3]) if z.dim() and len(z) else z
+    return (
+        z.index_fill(0, torch.tensor([n % len(z)]), (0, 1, 3)[n % 3]) if z.dim() and len(z) else z
+    )
 
 
 # By name: changes a tensor, with a number that says how.
@@ -94,7 +155,17 @@ TENSORS: dict[str, Callable[[Tensor, int], Any]] = {
     "with a gradient": lambda z, n: z.clone().requires_grad_(),
     "a parameter": lambda z, n: nn.Parameter(z),
     "a subclass": lambda z, n: z.as_subclass(Lying),
-    "no tensor": lambda z, n: (None, z.tolist(), z.numpy(), z.numpy().tobytes(), 1.0, "z", {"z": z}, [z], object())[n % 9],
+    "no tensor": lambda z, n: (
+        None,
+        z.tolist(),
+        z.numpy(),
+        z.numpy().tobytes(),
+        1.0,
+        "z",
+        {"z": z},
+        [z],
+        object(),
+    )[n % 9],
 }
 # By name: changes an update of FedLoGe's.
 UPDATES: dict[str, Callable[[dict[Any, Any], int], Any]] = {
@@ -121,16 +192,32 @@ def _tensors(value: float = 1.0) -> dict[Any, Any]:
 
 def _case(draws: random.Random) -> Case:
     kind = draws.choice(KINDS)
-    changes = [(draws.choice([*TENSORS]), draws.randrange(1 << 16)) for _ in range(draws.choice((0, 1, 1, 1, 1, 2, 3)))]
+    changes = [
+        (draws.choice([*TENSORS]), draws.randrange(1 << 16))
+        for _ in range(draws.choice((0, 1, 1, 1, 1, 2, 3)))
+    ]
     how = draws.choice(("", "", "", "", "twice", "stranger", "late", "counts", "update"))
     told = {"kind": kind, "changes": changes, "how": how, "number": draws.randrange(1 << 16)}
-    refused = "a message of a stranger" if how == "stranger" else "a second message" if how == "twice" and not changes else ""
+    refused = (
+        "a message of a stranger"
+        if how == "stranger"
+        else "a second message"
+        if how == "twice" and not changes
+        else ""
+    )
     return Case(json.dumps(told).encode(), refused)
 
 
 def _plain(value: Any) -> bool:
-    """Whether torch can change the value again: it crashes over a tensor whose storage was shrunk."""
-    if type(value) is not Tensor or value.layout != torch.strided or value.is_nested or value.is_quantized:
+    """Whether torch can change the value again: it crashes over a tensor whose storage was
+    shrunk.
+    """
+    if (
+        type(value) is not Tensor
+        or value.layout != torch.strided
+        or value.is_nested
+        or value.is_quantized
+    ):
         return False
     return value.is_meta or value.untyped_storage().nbytes() >= value.numel() * value.element_size()
 
@@ -147,7 +234,9 @@ def _changed(value: Any, changes: list[tuple[str, int]]) -> Any:
 
 
 def _send(told: dict[str, Any], value: Any) -> Callable[[], Tensor]:
-    """Send a message, and once more if that is asked for; what the server then has of it is called for."""
+    """Send a message, and once more if that is asked for; what the server then has of it is called
+    for.
+    """
     kind, how, number = told["kind"], told["how"], told["number"]
     user: Any = _STRANGERS[1 + number % (len(_STRANGERS) - 1)] if how == "stranger" else 5
     one = Server((2, 5), others=1, dim=D, address=(0,))
@@ -160,7 +249,10 @@ def _send(told: dict[str, Any], value: Any) -> Callable[[], Tensor]:
         has = one.current
     elif kind == "reference":
         one.receive_reference(2, honest, B)
-        calls = [lambda: one.receive_reference(user, value, B), lambda: one.receive_reference(5, honest, B)]
+        calls = [
+            lambda: one.receive_reference(user, value, B),
+            lambda: one.receive_reference(5, honest, B),
+        ]
         has = lambda who: one.reference(who, torch.arange(B))  # noqa: E731
     else:
         took: dict[Any, Tensor] = {2: one.take(2, 2, honest, (B, D), kind, TAKEN[kind])}
@@ -188,8 +280,17 @@ def _send(told: dict[str, Any], value: Any) -> Callable[[], Tensor]:
 def _harmless(kind: str, sent: Any, has: Callable[[], Tensor]) -> None:
     """What was taken is in range, and nothing that happens to what was sent changes it."""
     taken, numbers = has(), TAKEN.get(kind, Numbers())
-    assert type(taken) is Tensor and tuple(taken.shape) == (B, D) and taken.dtype in numbers.types and not taken.requires_grad
-    assert torch.isfinite(taken).all() and numbers.low <= float(taken.min()) and float(taken.max()) <= numbers.high, "numbers out of range"
+    assert (
+        type(taken) is Tensor
+        and tuple(taken.shape) == (B, D)
+        and taken.dtype in numbers.types
+        and not taken.requires_grad
+    )
+    assert (
+        torch.isfinite(taken).all()
+        and numbers.low <= float(taken.min())
+        and float(taken.max()) <= numbers.high
+    ), "numbers out of range"
     if kind in ("representations", "reference"):
         z = taken.float()
         assert ((z.norm(dim=1) - 1).abs() < 0.02).all(), "rows are not of norm 1"
@@ -230,7 +331,9 @@ def _update(told: dict[str, Any]) -> None:
     if isinstance(tensors["w"], Tensor):
         tensors["w"].detach().fill_(torch.nan)
     one.aggregate()
-    assert all(torch.isfinite(tensor).all() for tensor in one.tensors.values()), "the mean is not finite"
+    assert all(torch.isfinite(tensor).all() for tensor in one.tensors.values()), (
+        "the mean is not finite"
+    )
 
 
 def _read(folder: Any) -> None:
@@ -244,7 +347,9 @@ def _read(folder: Any) -> None:
             has = _send(told, sent)
         except RefusedMessage as error:
             words = str(error)
-            if not (words.startswith(("user 5 sent", "client 5 sent")) or told["how"] == "stranger"):
+            if not (
+                words.startswith(("user 5 sent", "client 5 sent")) or told["how"] == "stranger"
+            ):
                 raise AssertionError(f"names no sender: {words}") from None
             raise
         _harmless(told["kind"], sent, has)

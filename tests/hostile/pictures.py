@@ -1,4 +1,5 @@
-"""Pictures: of all kinds and modes that are read, turned and transparent ones, some scrambled; headers that promise too much; no files.
+"""Pictures: of all kinds and modes that are read, turned and transparent ones, some scrambled;
+headers that promise too much; no files.
 
 A picture that is read must be what Pillow's own tools make of it: upright, and over white.
 """
@@ -32,17 +33,28 @@ _MODES = {
     "WEBP": ("RGB", "RGBA"),
 }
 # PostScript, for which Pillow runs a program, and kinds that are not read
-_OTHER_KINDS = (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n", b"P6 1 1 255 abc", b"P5 1 1 255 a")
+_OTHER_KINDS = (
+    b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n",
+    b"P6 1 1 255 abc",
+    b"P5 1 1 255 a",
+)
 
 
 def png(width: int, height: int, rows: bytes = b"") -> bytes:
     """A PNG that says it has this size, of one bit a pixel, with these compressed rows."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        return (
+            struct.pack(">I", len(content))
+            + kind
+            + content
+            + struct.pack(">I", zlib.crc32(kind + content))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    )
 
 
 def _case(draws: random.Random) -> Case:
@@ -66,7 +78,9 @@ def _case(draws: random.Random) -> Case:
 def _picture(draws: random.Random) -> bytes:
     out, form = io.BytesIO(), draws.choice(_FORMS)
     sides = draws.choice(((8, 8), (1, 1), (300, 2), (33, 17)))
-    image = Image.frombytes("RGBA", sides, draws.randbytes(4 * sides[0] * sides[1])).convert(draws.choice(_MODES[form]))
+    image = Image.frombytes("RGBA", sides, draws.randbytes(4 * sides[0] * sides[1])).convert(
+        draws.choice(_MODES[form])
+    )
     told: dict[str, Any] = {}
     if form in ("JPEG", "PNG", "WEBP") and draws.random() < 0.5:
         told["exif"] = Image.Exif()
@@ -86,11 +100,17 @@ def _read(folder: Path) -> None:
             upright = ImageOps.exif_transpose(image)
         except Exception:  # of EXIF data that are scrambled
             return
-        rgba = upright.convert("RGBA") if upright.has_transparency_data else upright.convert("RGB").convert("RGBA")
+        rgba = (
+            upright.convert("RGBA")
+            if upright.has_transparency_data
+            else upright.convert("RGB").convert("RGBA")
+        )
     shown = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
     if shown.size != (SIZE, SIZE):
         shown = shown.resize((SIZE, SIZE), Image.Resampling.BICUBIC)
-    apart = (found.permute(1, 2, 0).int() - torch.from_numpy(np.array(shown)).int()).abs().max().item()
+    apart = (
+        (found.permute(1, 2, 0).int() - torch.from_numpy(np.array(shown)).int()).abs().max().item()
+    )
     assert apart <= 2, f"the picture is not what a viewer shows, by {apart} of 255"
 
 

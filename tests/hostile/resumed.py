@@ -1,4 +1,6 @@
-"""Checkpoints of runs in progress: whatever lies there, the run's tables are those of an uninterrupted one."""
+"""Checkpoints of runs in progress: whatever lies there, the run's tables are those of an
+uninterrupted one.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Settings(RunSettings):
 
 
 class Rounds:
-    """Three numbers that are moved in every round; without a check of its own of what is restored."""
+    """Three numbers that are moved in every round; without a check of its own of what is
+    restored.
+    """
 
     def __init__(self) -> None:
         self.weights, self.epochs = torch.arange(3.0), 0
@@ -43,7 +47,9 @@ class Rounds:
 
     def round(self, round: int) -> Tick:
         self.weights, self.epochs = self.weights * 2 + torch.arange(3.0), self.epochs + 1
-        self.rows["metrics"].append({"round": round + 1, "value": float(self.weights.sum()) + self.epochs})
+        self.rows["metrics"].append(
+            {"round": round + 1, "value": float(self.weights.sum()) + self.epochs}
+        )
         return Tick("hostile", round + 1, 3, 1)
 
     def state(self) -> dict[str, Any]:
@@ -105,21 +111,37 @@ def _case(draws: random.Random) -> Case:
     state = torch.load(_unsealed(first), weights_only=True)
     wrong: dict[str, dict[str, Any]] = {
         "weights of another shape": {
-            "weights": draws.choice((torch.ones(1), torch.ones(4), torch.ones(3, 1), torch.ones(0), torch.ones(2, 3)))
+            "weights": draws.choice(
+                (torch.ones(1), torch.ones(4), torch.ones(3, 1), torch.ones(0), torch.ones(2, 3))
+            )
         },
-        "weights of another type": {"weights": state["weights"].to(draws.choice((torch.int32, torch.float64, torch.float16)))},
-        "weights that are no numbers": {"weights": torch.tensor([0.0, draws.choice((torch.nan, torch.inf)), 0.0])},
+        "weights of another type": {
+            "weights": (
+                state["weights"].to(draws.choice((torch.int32, torch.float64, torch.float16)))
+            )
+        },
+        "weights that are no numbers": {
+            "weights": torch.tensor([0.0, draws.choice((torch.nan, torch.inf)), 0.0])
+        },
         "no tensor": {"weights": draws.choice((None, [0.0, 0.0, 0.0], "weights", 7))},
         "epochs that are none": {"epochs": draws.choice(("1", 1.5, None, [], "many"))},
-        "rounds that are none": {"finished_rounds": draws.choice((0, -1, 4, 1.5, "1", None, True, [], 10**30))},
+        "rounds that are none": {
+            "finished_rounds": draws.choice((0, -1, 4, 1.5, "1", None, True, [], 10**30))
+        },
         "seconds that are none": {"seconds": draws.choice((-1, torch.inf, torch.nan, "1", None))},
-        "rows that are none": {"rows": draws.choice((None, [], {}, {"metrics": 7}, {name: ["row"] for name in TABLES}))},
-        "rows of other rounds": {"rows": state["rows"] | {"metrics": [{"round": draws.choice((0, 2, 9)), "value": 1.0}]}},
+        "rows that are none": {
+            "rows": draws.choice((None, [], {}, {"metrics": 7}, {name: ["row"] for name in TABLES}))
+        },
+        "rows of other rounds": {
+            "rows": state["rows"] | {"metrics": [{"round": draws.choice((0, 2, 9)), "value": 1.0}]}
+        },
         "another run": {"address": draws.choice(("another", None, 7))},
     }
     why = draws.choice([*wrong, "a part is missing", "no names"])
     if why == "a part is missing":
-        state.pop(draws.choice(("address", "finished_rounds", "seconds", "rows", "weights", "epochs")))
+        state.pop(
+            draws.choice(("address", "finished_rounds", "seconds", "rows", "weights", "epochs"))
+        )
     return Case(packed([state] if why == "no names" else state | wrong.get(why, {})), why)  # type: ignore[arg-type]
 
 

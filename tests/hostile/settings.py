@@ -1,6 +1,7 @@
 """Settings of every system: values of JSON of any type, size and depth, for one to three fields.
 
-They are refused in a ``ValueError``, or they are a run's settings: they come back from JSON as they were, and have an address.
+They are refused in a ``ValueError``, or they are a run's settings: they come back from JSON as they
+were, and have an address.
 """
 
 from __future__ import annotations
@@ -20,8 +21,30 @@ from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs.settings import RunSettings, parse
 from fedmuscle_lib.runs.system import system_of
 
-SYSTEMS: dict[str, type[RunSettings]] = {"fedmuscle": Settings, "fedloge": FedLoGeSettings, "creamfl": CreamFLSettings}
-NUMBERS = (0, 1, 2, 3, 32, 64, -1, 2**31, 2**53, 2**53 + 1, 10**30, 10**3000, 0.5, 0.2, 1e-320, 1e308, -0.0)
+SYSTEMS: dict[str, type[RunSettings]] = {
+    "fedmuscle": Settings,
+    "fedloge": FedLoGeSettings,
+    "creamfl": CreamFLSettings,
+}
+NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    32,
+    64,
+    -1,
+    2**31,
+    2**53,
+    2**53 + 1,
+    10**30,
+    10**3000,
+    0.5,
+    0.2,
+    1e-320,
+    1e308,
+    -0.0,
+)
 NOT_FINITE = (float("nan"), float("inf"), -float("inf"))
 TEXTS = (
     "", " ", "0", "1", "mini", "small", "setup1", "setup2", "local", "fedmuscle", "simclr", "voc", "cpu", "auto", "tuned", "last", "none",
@@ -42,7 +65,10 @@ def value(draws: random.Random, depth: int = 0) -> Any:
         case 6:
             return [value(draws, depth + 1) for _ in range(draws.choice((0, 1, 2, 6)))]
         case 7 | 8:
-            return {draws.choice(TEXTS): value(draws, depth + 1) for _ in range(draws.choice((0, 1, 1, 2)))}
+            return {
+                draws.choice(TEXTS): value(draws, depth + 1)
+                for _ in range(draws.choice((0, 1, 1, 2)))
+            }
         case _:
             deep: Any = draws.choice(NUMBERS)
             for _ in range(draws.choice((2, 20, 300))):
@@ -55,7 +81,10 @@ def _case(draws: random.Random) -> Case:
     fields = [*SYSTEMS[system].model_fields, "nothing", ""]
     given = {draws.choice(fields): value(draws) for _ in range(draws.choice((0, 1, 1, 2, 3)))}
     seed = given.get("seed")
-    return Case(json.dumps([system, given]).encode(), "a seed above 2^53" if isinstance(seed, int) and seed > 2**53 else "")
+    return Case(
+        json.dumps([system, given]).encode(),
+        "a seed above 2^53" if isinstance(seed, int) and seed > 2**53 else "",
+    )
 
 
 def parts(value: Any) -> Iterator[Any]:
@@ -88,4 +117,11 @@ class Refused(Exception):
     """What the settings said."""
 
 
-KIND = Kind(file="settings.json", prepare=lambda folder: None, case=_case, read=_read, refusals=(Refused,), named="")
+KIND = Kind(
+    file="settings.json",
+    prepare=lambda folder: None,
+    case=_case,
+    read=_read,
+    refusals=(Refused,),
+    named="",
+)

@@ -1,4 +1,6 @@
-"""SHA256SUMS beside archives: a checksum counts however its file is spelt, and one that is damaged is never none."""
+"""SHA256SUMS beside archives: a checksum counts however its file is spelt, and one that is damaged
+is never none.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,18 @@ from data_prep.io.fetch import SUMS, Source
 CONTENT = b"an archive"
 RIGHT, WRONG = hashlib.sha256(CONTENT).hexdigest(), "0" * 64
 ARCHIVE = Archive("a.tar", "https://example.org/a.tar", None)
-ENTRY = Entry(name="toy", title="Toy: nothing", home="nowhere", terms="none", archives=(ARCHIVE,), counts={})
+ENTRY = Entry(
+    name="toy", title="Toy: nothing", home="nowhere", terms="none", archives=(ARCHIVE,), counts={}
+)
 
 
 def _case(draws: random.Random) -> Case:
     spelt = draws.choice(("a.tar", "./a.tar", "*a.tar", "*./a.tar", ".//a.tar", "././a.tar"))
-    space, end, choice = draws.choice(("  ", " ", "\t")), draws.choice(("\n", "\r\n", "")), draws.random()
+    space, end, choice = (
+        draws.choice(("  ", " ", "\t")),
+        draws.choice(("\n", "\r\n", "")),
+        draws.random(),
+    )
     others = "".join(f"{WRONG}  b{n}.tar\n" for n in range(draws.randrange(3)))
     if choice < 0.2:
         return Case(f"{others}{draws.choice((RIGHT, RIGHT.upper()))}{space}{spelt}{end}".encode())
@@ -32,7 +40,17 @@ def _case(draws: random.Random) -> Case:
     wrong = {
         "another checksum": f"{others}{WRONG}{space}{spelt}{end}",
         "two checksums": f"{RIGHT}  a.tar\n{others}{WRONG}  {spelt}\n",
-        "no line": draws.choice(("", "\n", " \n \n", "<html></html>", f"{RIGHT}", f"{RIGHT[:-1]}  a.tar", f"SHA256 (a.tar) = {RIGHT}")),
+        "no line": draws.choice(
+            (
+                "",
+                "\n",
+                " \n \n",
+                "<html></html>",
+                f"{RIGHT}",
+                f"{RIGHT[:-1]}  a.tar",
+                f"SHA256 (a.tar) = {RIGHT}",
+            )
+        ),
     }
     why = draws.choice([*wrong])
     return Case(wrong[why].encode(), why)
@@ -48,8 +66,12 @@ def archived(folder: Path, source: Source) -> tuple[Path, list[str]]:
 
 def _read(folder: Path) -> None:
     _, said = archived(folder, Source(folder / "store", None, folder))
-    named = (folder / SUMS).read_bytes().count(b"a.tar") and RIGHT.encode() in (folder / SUMS).read_bytes().lower()
-    assert named or any("a.tar: no line" in line for line in said), "an archive passes unchecked without a word"
+    named = (folder / SUMS).read_bytes().count(b"a.tar") and RIGHT.encode() in (
+        folder / SUMS
+    ).read_bytes().lower()
+    assert named or any("a.tar: no line" in line for line in said), (
+        "an archive passes unchecked without a word"
+    )
 
 
 KIND = Kind(

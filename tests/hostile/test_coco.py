@@ -1,4 +1,6 @@
-"""A COCO file is checked as a whole before anything is made of it: each fault is named with its record."""
+"""A COCO file is checked as a whole before anything is made of it: each fault is named with its
+record.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def _polygon(*numbers: Any) -> Callable[[dict], None]:
 
 
 def _counts(counts: Any, size: Any = (SIZE, SIZE)) -> Callable[[dict], None]:
-    return lambda document: document["annotations"][1].update(segmentation={"size": list(size), "counts": counts})
+    return lambda document: document["annotations"][1].update(
+        segmentation={"size": list(size), "counts": counts}
+    )
 
 
 def _set(kind: str, row: int, **fields: Any) -> Callable[[dict], None]:
@@ -47,38 +51,110 @@ def _set(kind: str, row: int, **fields: Any) -> Callable[[dict], None]:
 # what both tasks refuse
 RECORDS = {
     "an image's id twice": (_set("images", 1, id=1), "image 1 stands there twice"),
-    "an image's id of another type": (_set("images", 1, id="2"), "image '2' has an id of another type than the others"),
-    "an image's id that is true": (_set("images", 1, id=True), "number 1 of its images has the id True"),
-    "an image's id that is a list": (_set("images", 1, id=[1]), "number 1 of its images has the id [1]"),
-    "an image without an id": (lambda document: document["images"][1].pop("id"), "number 1 of its images has the id None"),
+    "an image's id of another type": (
+        _set("images", 1, id="2"),
+        "image '2' has an id of another type than the others",
+    ),
+    "an image's id that is true": (
+        _set("images", 1, id=True),
+        "number 1 of its images has the id True",
+    ),
+    "an image's id that is a list": (
+        _set("images", 1, id=[1]),
+        "number 1 of its images has the id [1]",
+    ),
+    "an image without an id": (
+        lambda document: document["images"][1].pop("id"),
+        "number 1 of its images has the id None",
+    ),
     "ids that collide": (_set("images", 1, id=2**61 - 1), "has the id 2305843009213693951"),
     "an annotation's id twice": (_set("annotations", 1, id=1), "annotation 1 stands there twice"),
     "a category's id twice": (_set("categories", 1, id=1), "category 1 stands there twice"),
-    "a category's name twice": (_set("categories", 1, name="three"), "category 2 has the name 'three' of another category"),
-    "an orphaned annotation": (_set("annotations", 1, image_id=99), "annotation 2 is of the image 99, which the file does not list"),
-    "an annotation of a category that is not there": (_set("annotations", 1, category_id=9), "annotation 2 has the category 9"),
-    "an annotation whose image is a list": (_set("annotations", 1, image_id=[]), "annotation 2 is of the image []"),
+    "a category's name twice": (
+        _set("categories", 1, name="three"),
+        "category 2 has the name 'three' of another category",
+    ),
+    "an orphaned annotation": (
+        _set("annotations", 1, image_id=99),
+        "annotation 2 is of the image 99, which the file does not list",
+    ),
+    "an annotation of a category that is not there": (
+        _set("annotations", 1, category_id=9),
+        "annotation 2 has the category 9",
+    ),
+    "an annotation whose image is a list": (
+        _set("annotations", 1, image_id=[]),
+        "annotation 2 is of the image []",
+    ),
     "a crowd of 7": (_set("annotations", 1, iscrowd=7), "annotation 2 has iscrowd 7"),
-    "an area that is no number": (_set("annotations", 1, area=float("nan")), "annotation 2 has the area nan"),
+    "an area that is no number": (
+        _set("annotations", 1, area=float("nan")),
+        "annotation 2 has the area nan",
+    ),
     "an area that is a text": (_set("annotations", 1, area="4"), "annotation 2 has the area '4'"),
-    "a file of two images": (_set("images", 1, file_name="./000000.png"), "image 2 has the file '000000.png' of another image"),
-    "a file outside": (_set("images", 1, file_name="../../secret.png"), "image 2 has the file name '../../secret.png', which leaves"),
-    "a file above, in the middle": (_set("images", 1, file_name="a/../../b.png"), "which leaves the folder of images"),
-    "a file from the root": (_set("images", 1, file_name="/etc/passwd"), "image 2 has the file name '/etc/passwd', which leaves"),
-    "a file on another drive": (_set("images", 1, file_name="c:secret.png"), "which leaves the folder of images"),
-    "a file by backslashes": (_set("images", 1, file_name="..\\secret.png"), "with a backslash; / stands between folders"),
+    "a file of two images": (
+        _set("images", 1, file_name="./000000.png"),
+        "image 2 has the file '000000.png' of another image",
+    ),
+    "a file outside": (
+        _set("images", 1, file_name="../../secret.png"),
+        "image 2 has the file name '../../secret.png', which leaves",
+    ),
+    "a file above, in the middle": (
+        _set("images", 1, file_name="a/../../b.png"),
+        "which leaves the folder of images",
+    ),
+    "a file from the root": (
+        _set("images", 1, file_name="/etc/passwd"),
+        "image 2 has the file name '/etc/passwd', which leaves",
+    ),
+    "a file on another drive": (
+        _set("images", 1, file_name="c:secret.png"),
+        "which leaves the folder of images",
+    ),
+    "a file by backslashes": (
+        _set("images", 1, file_name="..\\secret.png"),
+        "with a backslash; / stands between folders",
+    ),
     "the folder itself": (_set("images", 1, file_name="."), "which leaves the folder of images"),
     "a file without a name": (_set("images", 1, file_name=""), "image 2 has the file name ''"),
     "a file named by a number": (_set("images", 1, file_name=3), "image 2 has the file name 3"),
-    "half a character": (_set("images", 1, file_name="\ud800.png"), "image 2 has the file name '\\ud800.png', with characters"),
-    "a long name": (_set("images", 1, file_name="P1" * 50_000), "image 2 has a file name of 100,000 characters, 'P1P1"),
-    "a long name of letters of two bytes": (_set("images", 1, file_name="é" * 128), "image 2 has a file name of 128 characters"),
-    "a long path": (_set("images", 1, file_name="a/" * 600 + "b.png"), "image 2 has a file name of 1,205 characters, 'a/a/"),
-    "the end of a text": (_set("images", 1, file_name="a.png\0.txt"), "with characters that no name has"),
-    "a terminal's commands": (_set("images", 1, file_name="\x1b[2J.png"), "with characters that no name has"),
-    "a negative height": (_set("images", 1, height=-8), "image 2 has the height and width -8 and 8"),
-    "a height that is no integer": (_set("images", 1, height=8.5), "image 2 has the height and width 8.5 and 8"),
-    "a picture of 4 billion pixels": (_set("images", 1, height=1 << 16, width=1 << 16), "image 2 has the height and width 65536 and 65536"),
+    "half a character": (
+        _set("images", 1, file_name="\ud800.png"),
+        "image 2 has the file name '\\ud800.png', with characters",
+    ),
+    "a long name": (
+        _set("images", 1, file_name="P1" * 50_000),
+        "image 2 has a file name of 100,000 characters, 'P1P1",
+    ),
+    "a long name of letters of two bytes": (
+        _set("images", 1, file_name="é" * 128),
+        "image 2 has a file name of 128 characters",
+    ),
+    "a long path": (
+        _set("images", 1, file_name="a/" * 600 + "b.png"),
+        "image 2 has a file name of 1,205 characters, 'a/a/",
+    ),
+    "the end of a text": (
+        _set("images", 1, file_name="a.png\0.txt"),
+        "with characters that no name has",
+    ),
+    "a terminal's commands": (
+        _set("images", 1, file_name="\x1b[2J.png"),
+        "with characters that no name has",
+    ),
+    "a negative height": (
+        _set("images", 1, height=-8),
+        "image 2 has the height and width -8 and 8",
+    ),
+    "a height that is no integer": (
+        _set("images", 1, height=8.5),
+        "image 2 has the height and width 8.5 and 8",
+    ),
+    "a picture of 4 billion pixels": (
+        _set("images", 1, height=1 << 16, width=1 << 16),
+        "image 2 has the height and width 65536 and 65536",
+    ),
     "a million categories": (
         lambda document: document["categories"].extend({"id": i} for i in range(3, 10_002)),
         "it has 10,001 categories; at most 10,000 are read",
@@ -146,12 +222,21 @@ def test_a_wrong_mask_is_named_before_any_is_drawn(tmp_path, damage, why):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b'{"images": [], "images": [1], "annotations": [], "categories": []}', "a record has the field 'images' twice"),
-        (b'{"images": [{"id": 1, "file_name": "a", "file_name": "b"}]}', "a record has the field 'file_name' twice"),
+        (
+            b'{"images": [], "images": [1], "annotations": [], "categories": []}',
+            "a record has the field 'images' twice",
+        ),
+        (
+            b'{"images": [{"id": 1, "file_name": "a", "file_name": "b"}]}',
+            "a record has the field 'file_name' twice",
+        ),
         (b"[" * 100_000, "its lists lie too deep in each other"),
         (b'{"a":' * 100_000, "its lists lie too deep in each other"),
         (b'{"images": [' + b"9" * 5000 + b"]}", "Exceeds the limit"),
-        (b'{"images": [1], "annotations": [], "categories": []}', "number 0 of its images is no record"),
+        (
+            b'{"images": [1], "annotations": [], "categories": []}',
+            "number 0 of its images is no record",
+        ),
         (b'{"images": {}, "annotations": [], "categories": []}', "it lacks a list of images"),
         (b"\xff\xfe\x00", "not a COCO instances file"),
         (b"", "not a COCO instances file"),
@@ -167,7 +252,9 @@ def test_what_is_no_list_of_records_is_refused(tmp_path, content, why):
 def test_all_faults_are_counted_and_the_first_are_named(tmp_path):
     path = tmp_path / "train/client_0.json"
     document = write_valid(path)
-    document["annotations"] = [dict(document["annotations"][0], id=i, category_id=50 + i) for i in range(1000)]
+    document["annotations"] = [
+        dict(document["annotations"][0], id=i, category_id=50 + i) for i in range(1000)
+    ]
     document["images"][2]["file_name"] = "../c.png"
     path.write_text(json.dumps(document))
     text = _refusal(path, masks=True)
@@ -194,7 +281,10 @@ def test_more_classes_than_pixels_can_name_are_refused(tmp_path):
     document = write_valid(path)
     document["categories"] += [{"id": i} for i in range(3, 256)]
     path.write_text(json.dumps(document))
-    with pytest.raises(DataError, match=r"client_0\.json: 255 categories; class 255 stands for pixels that are ignored"):
+    with pytest.raises(
+        DataError,
+        match=r"client_0\.json: 255 categories; class 255 stands for pixels that are ignored",
+    ):
         TASKS["SS"].read(tmp_path, 0, "train", Pixels(SIZE))
     document["categories"].pop()
     path.write_text(json.dumps(document))
@@ -205,20 +295,39 @@ def test_a_file_without_a_pixel_that_counts_is_refused(tmp_path):
     path = tmp_path / TASKS["SS"].folder / "train/client_0.json"
     document = write_valid(path)
     for annotation in document["annotations"]:
-        annotation.update(iscrowd=1, segmentation={"size": [SIZE, SIZE], "counts": [0, SIZE * SIZE]})
+        annotation.update(
+            iscrowd=1, segmentation={"size": [SIZE, SIZE], "counts": [0, SIZE * SIZE]}
+        )
     path.write_text(json.dumps(document))
     with pytest.raises(DataError, match=r"client_0\.json: crowds cover every pixel of every image"):
         TASKS["SS"].read(tmp_path, 0, "train", Pixels(SIZE))
 
 
 def test_run_lengths_of_any_mask_are_read():
-    """The check reads what pycocotools writes, of small and large runs, and of masks that begin inside an object."""
+    """The check reads what pycocotools writes, of small and large runs, and of masks that begin
+    inside an object.
+    """
     draws = np.random.RandomState(0)
-    for height, width, share in [(1, 1, 1), (3, 500, 0.5), (40, 30, 0.01), (700, 900, 0.00001), (64, 64, 1), (64, 64, 0), (200, 200, 0.5)]:
+    for height, width, share in [
+        (1, 1, 1),
+        (3, 500, 0.5),
+        (40, 30, 0.01),
+        (700, 900, 0.00001),
+        (64, 64, 1),
+        (64, 64, 0),
+        (200, 200, 0.5),
+    ]:
         mask = np.asfortranarray((draws.rand(height, width) < share).astype(np.uint8))
         rle = coco_mask.encode(mask)
-        assert segmentation_fault({"size": [height, width], "counts": rle["counts"].decode()}, height, width) == ""
-        runs = np.diff(np.flatnonzero(np.diff(np.concatenate([[-1], mask.ravel("F"), [2]])))).tolist()
+        assert (
+            segmentation_fault(
+                {"size": [height, width], "counts": rle["counts"].decode()}, height, width
+            )
+            == ""
+        )
+        runs = np.diff(
+            np.flatnonzero(np.diff(np.concatenate([[-1], mask.ravel("F"), [2]])))
+        ).tolist()
         listed = {"size": [height, width], "counts": runs if not mask[0, 0] else [0, *runs]}
         assert segmentation_fault(listed, height, width) == ""
 

@@ -1,4 +1,6 @@
-"""The generator of malformed inputs finds nothing bad, and finds faults that were mended when they are put back."""
+"""The generator of malformed inputs finds nothing bad, and finds faults that were mended when they
+are put back.
+"""
 
 import random
 from contextlib import suppress
@@ -29,7 +31,9 @@ def test_a_fault_that_is_put_back_is_found(fault):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_what_is_not_malformed_is_read(tmp_path, name):
-    """Each kind draws inputs that its reader accepts, so that refusing everything would not do; equal draws are equal inputs."""
+    """Each kind draws inputs that its reader accepts, so that refusing everything would not do;
+    equal draws are equal inputs.
+    """
     one, read = kind(name), 0
     (tmp_path / one.file).parent.mkdir(parents=True, exist_ok=True)
     one.prepare(tmp_path)

@@ -1,4 +1,6 @@
-"""Pictures and texts: a file that is none, or too much of one, is refused by name before it takes memory."""
+"""Pictures and texts: a file that is none, or too much of one, is refused by name before it takes
+memory.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,15 @@ from fedmuscle_lib.data.images import MOST_PIXELS, decode
 from fedmuscle_lib.data.public import read_public
 
 
-@pytest.mark.parametrize("size", [(13_000, 13_000), (1 << 30, 1), (8193, 8192), (1 << 31 - 1, 1 << 31 - 1)])
+@pytest.mark.parametrize(
+    "size", [(13_000, 13_000), (1 << 30, 1), (8193, 8192), (1 << 31 - 1, 1 << 31 - 1)]
+)
 def test_a_picture_of_too_many_pixels_is_refused_before_they_are_decoded(tmp_path, size):
     """13,000 x 13,000 of one colour are 20 kB on the disk, and 1.3 GB when they are read."""
     path = tmp_path / "a.png"
-    path.write_bytes(png(*size))  # without rows: whoever decodes them says that the picture is truncated
+    path.write_bytes(
+        png(*size)
+    )  # without rows: whoever decodes them says that the picture is truncated
     with pytest.raises(DataError, match="not a readable image .*pixels") as refusal:
         Pixels(8).load([path])
     assert str(refusal.value).startswith(f"{path}: ") and "\n" not in str(refusal.value)
@@ -38,7 +44,9 @@ def test_a_picture_of_too_many_pixels_is_refused_before_they_are_decoded(tmp_pat
 
 def test_a_picture_of_as_many_pixels_as_may_be_is_decoded(tmp_path):
     path = tmp_path / "a.png"
-    path.write_bytes(png(MOST_PIXELS // 64, 64, zlib.compress(bytes(64 * (1 + MOST_PIXELS // 64 // 8)))))
+    path.write_bytes(
+        png(MOST_PIXELS // 64, 64, zlib.compress(bytes(64 * (1 + MOST_PIXELS // 64 // 8))))
+    )
     assert Pixels(8).load([path]).unique().tolist() == [0]
 
 
@@ -57,7 +65,9 @@ def test_pictures_that_programs_would_read_are_refused(tmp_path):
     """Pillow hands PostScript to an interpreter, which can be told to write files."""
     path = tmp_path / "a.png"
     path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n")
-    with pytest.raises(DataError, match=r"a\.png: not a readable image \(BMP, GIF, JPEG, PNG, WEBP are read"):
+    with pytest.raises(
+        DataError, match=r"a\.png: not a readable image \(BMP, GIF, JPEG, PNG, WEBP are read"
+    ):
         Pixels(8).load([path])
 
 
@@ -65,7 +75,9 @@ def test_a_picture_of_more_than_8_bits_is_refused_and_not_cut_off(tmp_path):
     """Pillow would make white of all that is brighter than 255."""
     path = tmp_path / "a.png"
     Image.fromarray(np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)).save(path)
-    with pytest.raises(DataError, match=r"a\.png: an image of more than 8 bits a channel \(I.*convert it to 8 bits"):
+    with pytest.raises(
+        DataError, match=r"a\.png: an image of more than 8 bits a channel \(I.*convert it to 8 bits"
+    ):
         Pixels(8).load([path])
 
 
@@ -87,7 +99,10 @@ def test_pictures_of_the_usual_kinds_are_read(tmp_path, form):
 def test_what_people_take_for_a_picture_is_called_what_it_is(tmp_path, start, why):
     path = tmp_path / "._a.png"
     path.write_bytes(start + bytes(100))
-    with pytest.raises(DataError, match=rf"^{path}: not a readable image: {why} \(BMP, GIF, JPEG, PNG, WEBP are read\)$"):
+    with pytest.raises(
+        DataError,
+        match=rf"^{path}: not a readable image: {why} \(BMP, GIF, JPEG, PNG, WEBP are read\)$",
+    ):
         Pixels(8).load([path])
 
 
@@ -102,7 +117,7 @@ def test_too_little_memory_is_no_damaged_picture(tmp_path, monkeypatch):
         Pixels(8).load([tmp_path / "a.png"])
 
 
-# --- as a viewer shows it ----------------------------------------------------------------------------------------------------
+# --- as a viewer shows it
 
 UPRIGHT = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3) * 3
 # as a camera stores the upright picture and says so
@@ -118,16 +133,28 @@ STORED = {
 }
 
 
-def _with_orientation(pixels: np.ndarray, orientation: int, form: str = "PNG", mode: str = "RGB") -> bytes:
-    image, out, exif = Image.fromarray(np.ascontiguousarray(pixels)).convert(mode), io.BytesIO(), Image.Exif()
+def _with_orientation(
+    pixels: np.ndarray, orientation: int, form: str = "PNG", mode: str = "RGB"
+) -> bytes:
+    image, out, exif = (
+        Image.fromarray(np.ascontiguousarray(pixels)).convert(mode),
+        io.BytesIO(),
+        Image.Exif(),
+    )
     exif[0x0112] = orientation
-    image.save(out, form, exif=exif, lossless=True) if form == "WEBP" else image.save(out, form, exif=exif)
+    (
+        image.save(out, form, exif=exif, lossless=True)
+        if form == "WEBP"
+        else image.save(out, form, exif=exif)
+    )
     return out.getvalue()
 
 
 @pytest.mark.parametrize("form", ["PNG", "WEBP"])
 @pytest.mark.parametrize("orientation", STORED)
-def test_a_photo_and_its_twin_that_is_turned_and_says_so_are_the_same_picture(tmp_path, orientation, form):
+def test_a_photo_and_its_twin_that_is_turned_and_says_so_are_the_same_picture(
+    tmp_path, orientation, form
+):
     twin = _with_orientation(STORED[orientation], orientation, form)
     assert np.array_equal(np.asarray(decode(twin)), UPRIGHT)
     (tmp_path / "twin.png").write_bytes(twin)
@@ -176,7 +203,9 @@ def test_what_is_transparent_is_white_whatever_colour_lies_below(mode):
         palette = Image.new("P", (4, 2))
         palette.putpalette([0, 0, 0, 200, 30, 30])
         palette.paste(1, (2, 0, 4, 2))
-        palette.save(out, "PNG" if mode == "PA" else "GIF", transparency=b"\xff\x00" if mode == "PA" else 1)
+        palette.save(
+            out, "PNG" if mode == "PA" else "GIF", transparency=b"\xff\x00" if mode == "PA" else 1
+        )
     else:
         value = {"L": 90, "1": 255, "RGB": (90, 90, 90)}[mode]
         plain = Image.new(mode, (4, 2))
@@ -197,7 +226,7 @@ def test_half_transparent_is_half_white_and_opaque_is_as_it_was():
     assert np.asarray(decode(out.getvalue())).tolist() == [[[153, 153, 153]]]
 
 
-# --- texts -------------------------------------------------------------------------------------------------------------------
+# --- texts
 
 
 def _save(folder: Path, captions: object) -> None:
@@ -208,13 +237,18 @@ def _save(folder: Path, captions: object) -> None:
 
 def test_captions_are_bounded(tmp_path):
     _save(tmp_path, {"a.png": ["a word " * 2000]})
-    with pytest.raises(DataError, match=r"caption\.pkl: a\.png has a caption of 14,000 characters; at most 10,000 are read"):
+    with pytest.raises(
+        DataError,
+        match=r"caption\.pkl: a\.png has a caption of 14,000 characters; at most 10,000 are read",
+    ):
         read_public(tmp_path, 1, Words())
 
 
 def test_half_a_character_in_a_caption_is_refused(tmp_path):
     _save(tmp_path, {"a.png": ["a \ud800 word"]})
-    with pytest.raises(DataError, match=r"caption\.pkl: refused: it holds a text with half a character"):
+    with pytest.raises(
+        DataError, match=r"caption\.pkl: refused: it holds a text with half a character"
+    ):
         read_public(tmp_path, 1, Words())
 
 
@@ -228,7 +262,10 @@ def test_what_stands_for_a_caption_is_shown_on_a_short_line(tmp_path):
 def test_texts_are_bounded(tmp_path):
     path = tmp_path / "client_0.pkl"
     path.write_bytes(pickle.dumps({"texts": ["a", "b" * (1 << 20) + "b"]}))
-    with pytest.raises(DataError, match=r"client_0\.pkl: row 1 has 1,048,577 characters; at most 1,048,576 are read"):
+    with pytest.raises(
+        DataError,
+        match=r"client_0\.pkl: row 1 has 1,048,577 characters; at most 1,048,576 are read",
+    ):
         Pickled(path, "texts").texts()
 
 

@@ -1,4 +1,6 @@
-"""What is killed or interrupted and started again comes to the same end; ``kill.py`` tries more moments than these."""
+"""What is killed or interrupted and started again comes to the same end; ``kill.py`` tries more
+moments than these.
+"""
 
 import random
 import signal
@@ -23,7 +25,9 @@ def test_an_interrupt_changes_nothing(tmp_path, mini_world):
     place = Place(tmp_path / "interrupted", mini_world)
     place.folder.mkdir()
     with place.started("run", "interrupted") as process:
-        assert eventually(lambda: list(place.folder.glob("runs/*/checkpoint.pt")) or process.poll() is not None)
+        assert eventually(
+            lambda: list(place.folder.glob("runs/*/checkpoint.pt")) or process.poll() is not None
+        )
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     assert "Traceback" not in (place.folder / "said").read_text() and not living("interrupted")

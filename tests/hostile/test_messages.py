@@ -1,6 +1,8 @@
-"""No message but the one that was asked for passes a server: each change of a valid one is refused in a line that names its sender.
+"""No message but the one that was asked for passes a server: each change of a valid one is refused
+in a line that names its sender.
 
-``TENSORS`` and ``NUMBERS`` change a valid tensor, ``UPDATES`` a valid update of FedLoGe's; each is named, with words of the refusal.
+``TENSORS`` and ``NUMBERS`` change a valid tensor, ``UPDATES`` a valid update of FedLoGe's; each is
+named, with words of the refusal.
 """
 
 from __future__ import annotations
@@ -99,24 +101,36 @@ TENSORS: dict[str, tuple[Change, str]] = {
     "a sparse tensor": (lambda z: z.to_sparse(), "as a sparse_coo tensor"),
     "a compressed tensor": (lambda z: z.to_sparse_csr(), "as a sparse_csr tensor"),
     "a nested tensor": (lambda z: torch.nested.nested_tensor([z[:3], z[3:]]), "as a nested tensor"),
-    "a quantized tensor": (lambda z: torch.quantize_per_tensor(z, 0.1, 0, torch.qint8), "as a quantized tensor"),
+    "a quantized tensor": (
+        lambda z: torch.quantize_per_tensor(z, 0.1, 0, torch.qint8),
+        "as a quantized tensor",
+    ),
     "on meta": (lambda z: z.to("meta"), "on meta; cpu is expected"),
     "without memory": (shrunk, "without memory for all numbers"),
     "with too little memory": (overlong, "without memory for all numbers"),
-    "integers": (lambda z: torch.ones_like(z, dtype=torch.int64), "as torch.int64; floating-point numbers"),
+    "integers": (
+        lambda z: torch.ones_like(z, dtype=torch.int64),
+        "as torch.int64; floating-point numbers",
+    ),
     "bytes of a tensor": (lambda z: torch.ones_like(z, dtype=torch.uint8), "as torch.uint8"),
     "truth values": (lambda z: torch.ones_like(z, dtype=torch.bool), "as torch.bool"),
     "complex numbers": (lambda z: z.to(torch.complex64), "as torch.complex64"),
     "numbers of 8 bits": (lambda z: z.to(torch.float8_e4m3fn), "as torch.float8_e4m3fn"),
     "a row less": (lambda z: z[:-1], r"of shape \(7, 4\); \(8, 4\) is expected"),
     "a row more": (lambda z: torch.cat([z, z[:1]]), r"of shape \(9, 4\)"),
-    "a column more": (lambda z: normalize(torch.cat([z, z[:, :1]], 1), dim=1), r"of shape \(8, 5\)"),
+    "a column more": (
+        lambda z: normalize(torch.cat([z, z[:, :1]], 1), dim=1),
+        r"of shape \(8, 5\)",
+    ),
     "transposed": (lambda z: z.T, r"of shape \(4, 8\)"),
     "flat": (lambda z: z.flatten(), r"of shape \(32,\)"),
     "a batch of one": (lambda z: z[None], r"of shape \(1, 8, 4\)"),
     "a number alone": (lambda z: z.sum(), r"of shape \(\)"),
     "empty": (lambda z: z[:0], r"of shape \(0, 4\)"),
-    "a terabyte in one number": (lambda z: z[:1, :1].expand(1 << 20, 1 << 18), r"of shape \(1048576, 262144\)"),
+    "a terabyte in one number": (
+        lambda z: z[:1, :1].expand(1 << 20, 1 << 18),
+        r"of shape \(1048576, 262144\)",
+    ),
     "not a number": (replaced(torch.nan, 3, 1), "not finite"),
     "infinite": (replaced(torch.inf, 2), "not finite"),
     "minus infinity": (replaced(-torch.inf, 0, 0), "not finite"),
@@ -138,7 +152,12 @@ NUMBERS: dict[str, tuple[Tensor, Numbers, Change, str]] = {
         replaced(3e38, 1, 1),
         r"from 0 to 3e\+38 .round 3.; floating-point numbers from",
     ),
-    "a vote for no class": (NO_VOTES, VOTES, replaced(10, 1, 1), "from -1 to 10 .round 3.; whole numbers from -1 to 9"),
+    "a vote for no class": (
+        NO_VOTES,
+        VOTES,
+        replaced(10, 1, 1),
+        "from -1 to 10 .round 3.; whole numbers from -1 to 9",
+    ),
     "less than an abstention": (NO_VOTES, VOTES, replaced(-2, 1, 1), "from -2 to -1"),
     "votes with fractions": (NO_VOTES, VOTES, lambda z: z + 0.5, "as torch.float32; whole numbers"),
     "votes as truth values": (NO_VOTES, VOTES, lambda z: z > 0, "as torch.bool"),
@@ -165,7 +184,10 @@ def test_what_is_no_representation_is_refused(name):
     change, words = (TENSORS | ROWS)[name]
     one, sent = server(), change(representations())
     refused(lambda: one.receive(5, BATCH, sent), words)
-    refused(lambda: one.receive_reference(5, sent, B), words.replace("round 3, CL epoch 1, batch 2", "the reference before training"))
+    refused(
+        lambda: one.receive_reference(5, sent, B),
+        words.replace("round 3, CL epoch 1, batch 2", "the reference before training"),
+    )
     assert not one.uplink
     one.receive(5, BATCH, representations())  # a refusal leaves no trace
     one.receive_reference(5, representations(), B)
@@ -173,7 +195,11 @@ def test_what_is_no_representation_is_refused(name):
 
 @pytest.mark.parametrize("name", [*TENSORS, *NUMBERS])
 def test_what_is_no_prediction_and_no_vote_is_refused(name):
-    valid, numbers, change, words = NUMBERS.get(name) or (representations(), feddf._OUTPUTS, *TENSORS[name])
+    valid, numbers, change, words = NUMBERS.get(name) or (
+        representations(),
+        feddf._OUTPUTS,
+        *TENSORS[name],
+    )
     one, shape = server(), tuple(valid.shape)
     refused(lambda: one.take(5, 2, change(valid), shape, "predictions", numbers), words)
     assert not one.uplink
@@ -199,7 +225,9 @@ def test_what_a_user_changes_afterwards_changes_nothing():
     z.fill_(torch.nan)
     z.untyped_storage().resize_(0)
     votes.fill_(99)
-    assert torch.equal(one.current(5), representations()) and torch.equal(one.reference(5, torch.arange(B)), representations())
+    assert torch.equal(one.current(5), representations()) and torch.equal(
+        one.reference(5, torch.arange(B)), representations()
+    )
     assert not taken.any()
 
 
@@ -211,7 +239,12 @@ def test_what_a_user_does_to_what_it_was_given_reaches_nobody_else():
 
 def test_views_are_taken_for_their_numbers():
     z = representations()
-    for sent in (z.T.contiguous().T, torch._neg_view(-z), z.clone().requires_grad_(), torch.cat([z, z])[B:]):
+    for sent in (
+        z.T.contiguous().T,
+        torch._neg_view(-z),
+        z.clone().requires_grad_(),
+        torch.cat([z, z])[B:],
+    ):
         one = server()
         one.receive(5, BATCH, sent)
         assert torch.equal(one.current(5), z) and one.uplink == {(2, 5): z.nbytes}
@@ -221,30 +254,49 @@ def test_views_are_taken_for_their_numbers():
 def test_a_message_is_taken_once():
     one, z = server(), representations()
     one.receive(5, BATCH, z)
-    refused(lambda: one.receive(5, BATCH, z), "representations twice for round 3, CL epoch 1, batch 2")
+    refused(
+        lambda: one.receive(5, BATCH, z), "representations twice for round 3, CL epoch 1, batch 2"
+    )
     one.receive_reference(5, z, B)
     refused(lambda: one.receive_reference(5, z, B), "a second reference")
     one.take(5, 2, z, (B, D), "predictions", Numbers())
-    refused(lambda: one.take(5, 2, z, (B, D), "predictions", Numbers()), "predictions twice in round 3")
+    refused(
+        lambda: one.take(5, 2, z, (B, D), "predictions", Numbers()), "predictions twice in round 3"
+    )
     assert one.uplink == {(2, 5): 2 * z.nbytes, (0, 5): z.nbytes}
     one.take(5, 3, z, (B, D), "predictions", Numbers())
-    refused(lambda: one.take(2 + 3, 2, z, (B, D), "similarities", Numbers()), "similarities for another round than the present one, 4")
+    refused(
+        lambda: one.take(2 + 3, 2, z, (B, D), "similarities", Numbers()),
+        "similarities for another round than the present one, 4",
+    )
 
 
-@pytest.mark.parametrize("batch", [Batch(2, 0, 0, B), Batch(1, 0, 1, B), Batch(2, 0, 1, B + 1), Twin(), (2, 0, 1, B), None])
+@pytest.mark.parametrize(
+    "batch",
+    [Batch(2, 0, 0, B), Batch(1, 0, 1, B), Batch(2, 0, 1, B + 1), Twin(), (2, 0, 1, B), None],
+)
 def test_another_batch_than_the_open_one_is_refused(batch):
-    refused(lambda: server().receive(5, batch, representations()), "the open batch is round 3, CL epoch 1, batch 2$")
+    refused(
+        lambda: server().receive(5, batch, representations()),
+        "the open batch is round 3, CL epoch 1, batch 2$",
+    )
     closed = Server((2, 5), 1, D, (0,))
     refused(lambda: closed.receive(5, batch, representations()), "the open batch is None")
 
 
-@pytest.mark.parametrize("numbers", [(2.0, 0, 1, B), (True, 0, 1, B), (-1, 0, 1, B), (2, "0", 1, B), (2, 0, 1, torch.tensor(B))], ids=repr)
+@pytest.mark.parametrize(
+    "numbers",
+    [(2.0, 0, 1, B), (True, 0, 1, B), (-1, 0, 1, B), (2, "0", 1, B), (2, 0, 1, torch.tensor(B))],
+    ids=repr,
+)
 def test_a_batch_has_whole_numbers(numbers):
     with pytest.raises(ValueError, match="whole numbers from 0"):
         Batch(*numbers)
 
 
-@pytest.mark.parametrize("user", [7, -1, 5.0, True, "5", None, torch.tensor(5), np.int64(5)], ids=repr)
+@pytest.mark.parametrize(
+    "user", [7, -1, 5.0, True, "5", None, torch.tensor(5), np.int64(5)], ids=repr
+)
 def test_a_user_is_one_of_the_numbers(user):
     one, z = server((1, 2, 5)), representations()
     calls: list[Callable[[], object]] = [
@@ -269,7 +321,7 @@ def test_a_user_who_never_sends_is_named_when_it_is_asked_for():
     refused(lambda: Server((2, 5), 1, D, (0,)).current(5), "none is open")
 
 
-# --- FedLoGe's updates --------------------------------------------------------------------------------------------------------
+# --- FedLoGe's updates
 
 
 def tensors(value: float = 1.0) -> dict[str, Tensor]:
@@ -341,7 +393,11 @@ def test_what_is_no_update_is_refused(mean, name):
     assert "\n" not in str(caught.value) and not mean.uplink
 
 
-@pytest.mark.parametrize("counts", [[1] * 1000, [3] * 4999, [10**9, 1], [0, 0, 7], [2**24 + 1, 1, 0]], ids=lambda counts: str(counts[:3]))
+@pytest.mark.parametrize(
+    "counts",
+    [[1] * 1000, [3] * 4999, [10**9, 1], [0, 0, 7], [2**24 + 1, 1, 0]],
+    ids=lambda counts: str(counts[:3]),
+)
 def test_shares_of_counts_are_accepted_however_they_are_rounded(counts):
     shares = {"proportions.classes": torch.tensor(counts) / sum(counts)}
     taken = fedloge.accepted(5, fedloge.Update(shares, sum(counts)), shares)
@@ -350,7 +406,10 @@ def test_shares_of_counts_are_accepted_however_they_are_rounded(counts):
 
 @pytest.mark.parametrize(("client", "round"), [(5, 2), (5, 4), (2, 3), (7, 3)])
 def test_an_update_is_of_the_round_and_the_client_that_were_asked(mean, client, round):
-    with pytest.raises(RefusedMessage, match=f"client {client} sent an update in round {round + 1} that nobody asked it for"):
+    with pytest.raises(
+        RefusedMessage,
+        match=f"client {client} sent an update in round {round + 1} that nobody asked it for",
+    ):
         mean.receive(client, round, fedloge.Update(tensors(), 5))
 
 
@@ -373,7 +432,11 @@ def test_a_mapping_is_read_once(mean):
 
         def __getitem__(self, name):
             self.asked += 1
-            return super().__getitem__(name) if self.asked <= len(self) else torch.full((B, D), torch.nan)
+            return (
+                super().__getitem__(name)
+                if self.asked <= len(self)
+                else torch.full((B, D), torch.nan)
+            )
 
     one = FedLoGeServer((5,), tensors(), 1.0, (0,))
     one.send(5, 0)

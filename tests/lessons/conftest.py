@@ -1,4 +1,6 @@
-"""A lesson, executed once for all tests of its module, which names it as LESSON and may add a cell that prints JSON, MEASURED."""
+"""A lesson, executed once for all tests of its module, which names it as LESSON and may add a cell
+that prints JSON, MEASURED.
+"""
 
 import json
 
@@ -15,7 +17,9 @@ def kept(request):
 
 @pytest.fixture(scope="module")
 def lesson(request, tmp_path_factory):
-    return executed(request.module.LESSON, tmp_path_factory.mktemp("lesson"), request.module.MEASURED)
+    return executed(
+        request.module.LESSON, tmp_path_factory.mktemp("lesson"), request.module.MEASURED
+    )
 
 
 @pytest.fixture(scope="module")

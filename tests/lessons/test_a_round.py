@@ -1,4 +1,6 @@
-"""The lesson on a communication round: what its text claims is so, and its answers follow from messages that the server counts."""
+"""The lesson on a communication round: what its text claims is so, and its answers follow from
+messages that the server counts.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,19 @@ def test_the_text_says_what_the_kept_outputs_say(kept):
         before, after = numbers(line)
         assert after < before, "every loss went down"
     digits, answers, error = map(numbers, printed(kept["help-run"]).splitlines()[1:])
-    assert all(row[1] < row[0] and row[2] <= row[0] + 1 and row[1] < row[2] for row in (digits, answers))
-    assert error[0] < error[2] < error[1], "all three worse after the alignment, and mended in part by one more epoch"
-    assert re.search(r"has norm [\d.]+, not 1 .*\nthe second attempt is taken", printed(kept["refused"]))
+    assert all(
+        row[1] < row[0] and row[2] <= row[0] + 1 and row[1] < row[2] for row in (digits, answers)
+    )
+    assert error[0] < error[2] < error[1], (
+        "all three worse after the alignment, and mended in part by one more epoch"
+    )
+    assert re.search(
+        r"has norm [\d.]+, not 1 .*\nthe second attempt is taken", printed(kept["refused"])
+    )
     assert re.findall(r"[\d,]+(?= bytes)", printed(kept["rest-of-round"])) == ["8,192", "8,208"] * 3
 
 
-# --- executed ----------------------------------------------------------------------------------------------------------------
+# --- executed
 
 
 def test_the_lesson_executes_and_shows_what_it_kept(lesson):
@@ -66,26 +74,37 @@ def test_users_come_to_agree_and_gain_nothing_by_it(measured):
     assert after < 0.7 * before
     alone, after, refitted = measured["moments"].values()
     assert after[0] < alone[0] and after[1] < alone[1] and after[2] > alone[2]
-    assert refitted[0] < alone[0] + 1.05 and refitted[1] < alone[1] + 1.05 and refitted[2] > alone[2] - 0.05
+    assert (
+        refitted[0] < alone[0] + 1.05
+        and refitted[1] < alone[1] + 1.05
+        and refitted[2] > alone[2] - 0.05
+    )
     for shares in measured["newcomer"]:
         assert shares[-1] > 20 > 10 * 100 / 128, "user 4 finds its place, far above chance"
 
 
-# --- the picture -------------------------------------------------------------------------------------------------------------
+# --- the picture
 
 
 def test_a_message_that_has_not_crossed_the_wire_is_a_question_mark():
-    figure = a_round({1: ["user 1", "data"], 2: ["user 2"]}, up={1: "vectors"}, down={}, server=["has vectors"])
+    figure = a_round(
+        {1: ["user 1", "data"], 2: ["user 2"]}, up={1: "vectors"}, down={}, server=["has vectors"]
+    )
     texts = [text.get_text() for text in figure.axes[0].texts]
-    assert texts.count("?") == 3 and {"vectors", "user 1", "data", "user 2", "has vectors"} <= set(texts)
+    assert texts.count("?") == 3 and {"vectors", "user 1", "data", "user 2", "has vectors"} <= set(
+        texts
+    )
 
 
-# --- the answers -------------------------------------------------------------------------------------------------------------
+# --- the answers
 
 
 def a_users_round(public: int, d: int, size: int) -> tuple[int, int]:
     """Bytes up and down of one user of three in one round, as the server counts them."""
-    server, z = Server([1, 2, 3], others=2, dim=d, address=()), F.normalize(torch.randn(3, size, d), dim=2)
+    server, z = (
+        Server([1, 2, 3], others=2, dim=d, address=()),
+        F.normalize(torch.randn(3, size, d), dim=2),
+    )
     for position in range(public // size):
         server.open(batch := Batch(0, 0, position, size))
         server.receive(1, batch, z[0])
@@ -96,7 +115,9 @@ def a_users_round(public: int, d: int, size: int) -> tuple[int, int]:
 def whose_gradient(body: torch.nn.Module, head: torch.nn.Module) -> str:
     z = F.normalize(body(torch.rand(32, 4)), dim=1)
     make_reply("gradient", z.detach(), F.normalize(torch.randn(2, 32, 3), dim=2)).loss(z).backward()
-    (moved,) = (name for name, part in {"body": body, "head": head}.items() if part.weight.grad is not None)
+    (moved,) = (
+        name for name, part in {"body": body, "head": head}.items() if part.weight.grad is not None
+    )
     return moved
 
 
@@ -111,8 +132,13 @@ def complaint(message: torch.Tensor) -> str:
 def test_the_answers_follow_from_messages_that_the_server_counts(capsys):
     up, down = a_users_round(public=256, d=256, size=32)
     known = {
-        "what the server learns from fit": "losses" if Server([1], others=1, dim=16, address=()).uplink else "nothing",
-        "shape of what a user sends": (32, a_users_round(32, 16, 32)[0] // 32 // torch.empty(1).nbytes),
+        "what the server learns from fit": (
+            "losses" if Server([1], others=1, dim=16, address=()).uplink else "nothing"
+        ),
+        "shape of what a user sends": (
+            32,
+            a_users_round(32, 16, 32)[0] // 32 // torch.empty(1).nbytes,
+        ),
         "what align changes": whose_gradient(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)),
         "bytes of a round with d = 256": (up, down),
         "rounds for the bytes of one network": torch.empty(3_400_000, device="meta").nbytes // up,
@@ -124,7 +150,14 @@ def test_the_answers_follow_from_messages_that_the_server_counts(capsys):
 
 
 def test_the_shipped_ledger_of_mini_has_the_same_bytes():
-    costs = pd.read_csv(ROOT / "figures/mini/controls/costs.csv").set_index("algorithm").loc["fedmuscle"]
+    costs = (
+        pd.read_csv(ROOT / "figures/mini/controls/costs.csv")
+        .set_index("algorithm")
+        .loc["fedmuscle"]
+    )
     batches = PROFILES["mini"]["public_size"] / 256
     assert batches == 2
-    assert [batches * sent for sent in EXERCISES["bytes of a round with d = 256"].answer] == [costs.uplink_bytes, costs.downlink_bytes]
+    assert [batches * sent for sent in EXERCISES["bytes of a round with d = 256"].answer] == [
+        costs.uplink_bytes,
+        costs.downlink_bytes,
+    ]

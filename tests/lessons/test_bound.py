@@ -35,8 +35,12 @@ def test_circles_overlap_as_the_views_do(measured):
     centres = [(0, side * sqrt(3) / 2), (-side / 2, 0), (side / 2, 0)]
     x, y = np.meshgrid(*[np.linspace(-4, 4, 2001)] * 2)
     z, first, second = (np.hypot(x - a, y - b) < r for a, b in centres)
-    areas = [area.sum() * (8 / 2000) ** 2 for area in (z, z & first, first & second, z & first & second)]
-    assert areas == pytest.approx([6, 2, 2, 1], rel=0.015) and areas[-1] > 1.005, "the middle is drawn about 1 % too large"
+    areas = [
+        area.sum() * (8 / 2000) ** 2 for area in (z, z & first, first & second, z & first & second)
+    ]
+    assert areas == pytest.approx([6, 2, 2, 1], rel=0.015) and areas[-1] > 1.005, (
+        "the middle is drawn about 1 % too large"
+    )
 
 
 def test_infonce_is_a_lower_bound_under_its_ceiling(measured):
@@ -46,13 +50,17 @@ def test_infonce_is_a_lower_bound_under_its_ceiling(measured):
     assert measured["ceilings"]["8"][-1] > 0.97 * log(8)
 
 
-def test_the_bound_holds_for_independent_others_and_depends_on_the_critic_for_others_alike(measured):
+def test_the_bound_holds_for_independent_others_and_depends_on_the_critic_for_others_alike(
+    measured,
+):
     information, total = information_and_total(ALIKE)
     assert information == pytest.approx(1.62, abs=0.005) and total == pytest.approx(2.77, abs=0.005)
     curves = measured["curves"]
     left = curves["x and y independent: theorem"]
     assert left == pytest.approx(curves["x and y independent: full"]) and left == sorted(left)
-    assert left[-1] == pytest.approx(total, abs=0.1) and left[0] < total - 1, "there both are the same number"
+    assert left[-1] == pytest.approx(total, abs=0.1) and left[0] < total - 1, (
+        "there both are the same number"
+    )
     theorem, full = (curves[f"x and y alike: {kind}"] for kind in ("theorem", "full"))
     assert theorem[-1] == pytest.approx(information, abs=0.1) and theorem[0] < 0.7 * information
     assert full[0] < information < full[1], "passes the truth at B = 8"
@@ -63,14 +71,18 @@ def test_more_models_widen_the_gap_and_the_truth_saturates(measured):
     truths = [information_and_total(0.5 * np.eye(m + 1) + 0.5)[0] for m in range(1, 5)]
     steps = [late - early for early, late in pairwise(truths)]
     assert steps == sorted(steps, reverse=True) and steps[-1] < 0.2
-    theorem, full = (np.array(measured["curves"][f"all models alike: {kind}"]) for kind in ("theorem", "full"))
+    theorem, full = (
+        np.array(measured["curves"][f"all models alike: {kind}"]) for kind in ("theorem", "full")
+    )
     assert (theorem < truths).all() and (full[1:] > truths[1:]).all()
     gaps = (full - truths).tolist()
     assert gaps == sorted(gaps)
 
 
 def test_the_theorems_critic_ends_slightly_above_the_truth_in_the_limit():
-    """M log B - loss tends to I - E log c(z), c being the mean of f* over mixed tuples: its log's mean is negative, as c's mean is 1."""
+    """M log B - loss tends to I - E log c(z), c being the mean of f* over mixed tuples: its log's
+    mean is negative, as c's mean is 1.
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     weights /= weights.sum()
     conditional = ALIKE[0, 1:] @ np.linalg.inv(ALIKE[1:, 1:])
@@ -117,16 +129,21 @@ def test_a_volume_has_no_sign_and_copies_have_none(measured):
         for name in ("Muscle", "pairwise"):
             losses = turned[f"{title}: {name}"]
             assert losses == sorted(losses) and losses[-1] > losses[0] + 10
-    seen, blind = (turned[f"{title}: Gramian"] for title in ("x and y differ a little", "y is a copy of x"))
+    seen, blind = (
+        turned[f"{title}: Gramian"] for title in ("x and y differ a little", "y is a copy of x")
+    )
     assert seen[-1] == pytest.approx(seen[0], abs=1e-3) and max(seen) > seen[0] + 2
     assert blind == pytest.approx([log(16)] * len(blind), abs=1e-3)
     with open(ROOT / "fedmuscle_lib/report/paper_tables/table7_delta.csv") as file:
-        deltas = {(row["public"], row["algorithm"]): float(row["delta_paper"]) for row in csv.DictReader(file)}
+        deltas = {
+            (row["public"], row["algorithm"]): float(row["delta_paper"])
+            for row in csv.DictReader(file)
+        }
     publics = {public for public, _ in deltas}
     assert all(deltas[public, "gramian"] > deltas[public, "pairwise"] for public in publics)
 
 
-# --- the answers -------------------------------------------------------------------------------------------------------------
+# --- the answers
 
 
 def information_and_total(covariance, d=8):
@@ -145,11 +162,15 @@ def shared(outcomes, *others):
 
 
 def best_through_pairs() -> float:
-    """The largest limit of M log B - loss on z = x y = +-1 over a grid of critics exp(a z (x + y) - g x y), negative ones too."""
+    """The largest limit of M log B - loss on z = x y = +-1 over a grid of critics exp(a z (x + y) -
+    g x y), negative ones too.
+    """
     views = [(x * y, x, y) for x, y in product([-1, 1], repeat=2)]
     best = -np.inf
     for a, g in product(np.linspace(-2, 2, 41), repeat=2):
-        score = np.array([[a * z * (x + y) - g * x * y for _, x, y in views] for z, *_ in views])  # [z of row, tuple of column]
+        score = np.array(
+            [[a * z * (x + y) - g * x * y for _, x, y in views] for z, *_ in views]
+        )  # [z of row, tuple of column]
         best = max(best, score.diagonal().mean() - np.log(np.exp(score).mean(1)).mean())
     return best
 
@@ -176,9 +197,13 @@ def test_the_answers_follow_from_first_principles(measured, capsys):
         ),
         "batch for 5 nats": next(b for b in count(1) if b >= exp(5)),
         "tuples for each matched one": sum(tuples.values()) / tuples[1],
-        "best critic and large batch": "above" if full > information_and_total(ALIKE)[0] else "below",
+        "best critic and large batch": (
+            "above" if full > information_and_total(ALIKE)[0] else "below"
+        ),
         "temperatures of three Gaussians": np.array(precision),
         "xor through pairs": best_through_pairs(),
-        "volume of the opposite anchor": "equal" if volume(-z, x, y) == pytest.approx(volume(z, x, y)) else "larger",
+        "volume of the opposite anchor": (
+            "equal" if volume(-z, x, y) == pytest.approx(volume(z, x, y)) else "larger"
+        ),
     }
     assert_answers(LESSON, known, capsys)

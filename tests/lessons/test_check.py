@@ -42,19 +42,34 @@ def test_whoever_is_wrong_reads_a_hint_and_never_the_answer(name, said):
     for slip, hint in exercise.slips:
         assert said(name, slip) == f"not yet. {hint}"
         hints.add(hint)
-    answers = {exercise.answer} if exercise.words else {f"{number:g}" for number in np.ravel(exercise.answer)}
+    answers = (
+        {exercise.answer}
+        if exercise.words
+        else {f"{number:g}" for number in np.ravel(exercise.answer)}
+    )
     for answer in answers:
-        assert not any(re.search(rf"(?<![\d.]){re.escape(answer)}(?![\d])", hint.replace(",", "")) for hint in hints)
+        assert not any(
+            re.search(rf"(?<![\d.]){re.escape(answer)}(?![\d])", hint.replace(",", ""))
+            for hint in hints
+        )
 
 
 @every_exercise
 def test_an_answer_of_another_form_is_told_which_is_wanted(name, said):
     for value in ("a guess", [1, 2, 3], {"a": 1}, [1.0, ...]):
-        assert re.fullmatch(r"not yet\. Answer with (a number|\d numbers|one word: [\w, ]+)\.", said(name, value))
+        assert re.fullmatch(
+            r"not yet\. Answer with (a number|\d numbers|one word: [\w, ]+)\.", said(name, value)
+        )
 
 
 def test_answers_are_read_as_students_give_them(said):
-    for value in (120, "120", 120.04, np.float32(119.96), torch.tensor([120.0], requires_grad=True)):
+    for value in (
+        120,
+        "120",
+        120.04,
+        np.float32(119.96),
+        torch.tensor([120.0], requires_grad=True),
+    ):
         assert said("angle of 3 classes", value) == "right."
     assert said("two rare classes", " Closes ") == "right."
     for value in ((1.02, 1.36), [1.02, 1.36], torch.tensor([[1.02, 1.36]])):
@@ -64,7 +79,10 @@ def test_answers_are_read_as_students_give_them(said):
 
 
 def test_a_misspelt_exercise_is_refused_by_name():
-    with pytest.raises(ValueError, match="no exercise is called 'angle of 3 clases'; did you mean 'angle of 3 classes'"):
+    with pytest.raises(
+        ValueError,
+        match="no exercise is called 'angle of 3 clases'; did you mean 'angle of 3 classes'",
+    ):
         check("angle of 3 clases", 120)
     with pytest.raises(ValueError, match="no exercise is called 'xyz'$"):
         check("xyz", 120)

@@ -56,21 +56,32 @@ def test_the_lesson_executes_and_shows_what_it_kept(lesson):
 
 
 def test_the_text_says_what_the_kept_outputs_say(kept):
-    assert len({line.split()[-1] for line in printed(kept["product"]).splitlines()}) == 1, "all digits agree"
+    assert len({line.split()[-1] for line in printed(kept["product"]).splitlines()}) == 1, (
+        "all digits agree"
+    )
     assert printed(kept["gradient-equal"]).startswith("largest difference from autograd: 0.00000")
-    assert len({line.partition("loss")[2] for line in printed(kept["wire-equal"]).splitlines()}) == 1, "same loss and same gradient"
+    assert (
+        len({line.partition("loss")[2] for line in printed(kept["wire-equal"]).splitlines()}) == 1
+    ), "same loss and same gradient"
     assert printed(kept["reveal-dense"]).endswith("recovered numbers: 0.000000\n")
-    *single, both = [float(line.rpartition(" ")[2]) for line in printed(kept["reveal-equal-rows"]).splitlines()[1:]]
+    *single, both = [
+        float(line.rpartition(" ")[2])
+        for line in printed(kept["reveal-equal-rows"]).splitlines()[1:]
+    ]
     assert both == 0 and min(single) > 0.5
 
 
 def test_memory_grows_by_the_batch_for_each_model_and_ours_sets_out_later(measured):
-    written, ours = ({int(m): row for m, row in rows.items()} for rows in measured["measured"].values())
+    written, ours = (
+        {int(m): row for m, row in rows.items()} for rows in measured["measured"].values()
+    )
     assert [written[m][0] for m in range(3, 7)] == [4 * 8 ** (m + 1) for m in range(3, 7)]
     assert all(8 * ours[m][0] <= written[m][0] for m in range(4, 7))
     assert ours[7][0] <= 4 * 2**20 < 4 * 8**7, "slabs"
     assert ours[7][1] > 2 * ours[6][1]
-    assert all(written[m][1] < ours[m][1] for m in (1, 2)), "dense needs fewer operations where the sum is small"
+    assert all(written[m][1] < ours[m][1] for m in (1, 2)), (
+        "dense needs fewer operations where the sum is small"
+    )
 
 
 def test_the_contraction_saves_no_power_of_the_batch_in_multiplications(measured):
@@ -93,7 +104,10 @@ def test_the_answers_follow_from_first_principles(kept, measured, capsys):
     others = torch.tensor([[[1.0, 0], [-1, 0]]])
     muscle_loss_loop(anchor, others, tau=0.2).backward()
     z = torch.nn.functional.normalize(torch.randn(4, 32, 256), dim=-1)
-    read_out = [float(line.rpartition(" ")[2]) for line in printed(kept["reveal-equal-rows"]).splitlines()[1:]]
+    read_out = [
+        float(line.rpartition(" ")[2])
+        for line in printed(kept["reveal-equal-rows"]).splitlines()[1:]
+    ]
     known = {
         "terms and numbers between the others": np.array(
             [
@@ -105,7 +119,9 @@ def test_the_answers_follow_from_first_principles(kept, measured, capsys):
         "what the contraction saves": "memory" if growth == [3, 2, 3] else "neither",
         "largest tensor of the dense form": measured["measured"]["every term written down"]["4"][0],
         "gradient of one row": 2 * anchor.grad[0].numpy(),
-        "bytes of two replies": np.array([make_reply(kind, z[0], z[1:]).nbytes for kind in ("factored", "gradient")]),
+        "bytes of two replies": np.array(
+            [make_reply(kind, z[0], z[1:]).nbytes for kind in ("factored", "gradient")]
+        ),
         "what equal rows reveal": "sum" if read_out[2] < 1e-3 < min(read_out[:2]) else "each",
     }
     assert_answers(LESSON, known, capsys)

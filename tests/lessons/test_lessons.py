@@ -1,11 +1,21 @@
-"""What is true of every lesson: it was executed whole, its exercises wait for the student, and its solutions are right."""
+"""What is true of every lesson: it was executed whole, its exercises wait for the student, and its
+solutions are right.
+"""
 
 import copy
 import re
 
 import nbformat
 import pytest
-from lesson import LESSONS, SOLUTIONS, assert_shows_what_it_kept, executed, not_as_kept, shown, verdicts
+from lesson import (
+    LESSONS,
+    SOLUTIONS,
+    assert_shows_what_it_kept,
+    executed,
+    not_as_kept,
+    shown,
+    verdicts,
+)
 from staged import NOTEBOOKS, as_committed, place
 
 from fedmuscle_lib.lessons import EXERCISES
@@ -28,12 +38,24 @@ def test_outputs_are_kept_whole_and_know_no_machine(path):
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1)), "it was executed once, from top to bottom"
     for cell in notebook.cells:
-        assert set(cell.metadata) <= {"tags", "jupyter"} and re.fullmatch(r"[a-z]+[0-9]?(-[a-z]+)*", cell.id)
+        assert set(cell.metadata) <= {"tags", "jupyter"} and re.fullmatch(
+            r"[a-z]+[0-9]?(-[a-z]+)*", cell.id
+        )
         outputs = cell.get("outputs", [])
-        assert all(output.output_type != "error" and output.get("name") != "stderr" for output in outputs), cell.id
-        texts = [output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs]
-        assert not re.search(r"""["'\s(](/(home|root|tmp|work|usr|Users|mnt)/|~/|[A-Z]:\\)""", "\n".join([cell.source, *texts])), cell.id
-        for link in re.findall(r"\]\(([^)#]+)\)", cell.source if cell.cell_type == "markdown" else ""):
+        assert all(
+            output.output_type != "error" and output.get("name") != "stderr" for output in outputs
+        ), cell.id
+        texts = [
+            output.get("text", "") + output.get("data", {}).get("text/plain", "")
+            for output in outputs
+        ]
+        assert not re.search(
+            r"""["'\s(](/(home|root|tmp|work|usr|Users|mnt)/|~/|[A-Z]:\\)""",
+            "\n".join([cell.source, *texts]),
+        ), cell.id
+        for link in re.findall(
+            r"\]\(([^)#]+)\)", cell.source if cell.cell_type == "markdown" else ""
+        ):
             assert (place(path).parent / link).exists(), link
 
 
@@ -56,9 +78,14 @@ def test_another_number_than_the_kept_one_is_noticed(name):
     for output in (output for cell in moved.cells for output in cell.get("outputs", [])):
         for texts, kind in ((output, "text"), (output.get("data", {}), "text/markdown")):
             if kind in texts:
-                texts[kind] = re.sub(r"\d+(\.\d+)?", lambda number: f"{3 * float(number[0]) + 20:g}", texts[kind])
+                texts[kind] = re.sub(
+                    r"\d+(\.\d+)?", lambda number: f"{3 * float(number[0]) + 20:g}", texts[kind]
+                )
     numbers = [
-        cell.id for cell in kept.cells if re.search(r"\d", shown(cell)) and "nbval-ignore-output" not in cell.metadata.get("tags", [])
+        cell.id
+        for cell in kept.cells
+        if re.search(r"\d", shown(cell))
+        and "nbval-ignore-output" not in cell.metadata.get("tags", [])
     ]
     assert numbers and not_as_kept(kept, moved) == numbers
 
@@ -71,14 +98,23 @@ def test_a_lesson_is_no_table_to_reproduce(name):
 @as_committed
 @every_lesson
 def test_every_exercise_waits_for_the_student_and_has_a_solution(name):
-    asked, solved = (verdicts(nbformat.read(folder / f"{name}.ipynb", as_version=4)) for folder in (LESSONS, SOLUTIONS))
+    asked, solved = (
+        verdicts(nbformat.read(folder / f"{name}.ipynb", as_version=4))
+        for folder in (LESSONS, SOLUTIONS)
+    )
     assert asked and [name for name, _ in asked] == [name for name, _ in solved]
     assert len(asked) == len(set(asked))
-    assert all(verdict.startswith("your turn") for _, verdict in asked) and {verdict for _, verdict in solved} == {"right."}
+    assert all(verdict.startswith("your turn") for _, verdict in asked) and {
+        verdict for _, verdict in solved
+    } == {"right."}
 
 
 def test_every_exercise_is_asked_in_one_lesson():
-    asked = [exercise for name in NAMES for exercise, _ in verdicts(nbformat.read(LESSONS / f"{name}.ipynb", as_version=4))]
+    asked = [
+        exercise
+        for name in NAMES
+        for exercise, _ in verdicts(nbformat.read(LESSONS / f"{name}.ipynb", as_version=4))
+    ]
     assert sorted(asked) == sorted(EXERCISES)
 
 

@@ -1,4 +1,6 @@
-"""The lesson on neural collapse: it runs, what its text claims is so, and its answers follow from first principles."""
+"""The lesson on neural collapse: it runs, what its text claims is so, and its answers follow from
+first principles.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,19 @@ print(json.dumps({
 
 def test_the_text_says_what_the_kept_outputs_say(kept):
     verdicts_of_fixed = re.findall(r"± +[\d.]+  (.*)", printed(kept["fixed-picture"]))
-    assert verdicts_of_fixed == ["undecided"] * 6 and "all six differences are undecided" in " ".join(kept["fixed-reading"].source.split())
-    realigned = dict(re.findall(r"learned, realigned  (\S.*?)  +([-+][\d.]+) ±", printed(kept["tail-realigned"])))
+    assert verdicts_of_fixed == [
+        "undecided"
+    ] * 6 and "all six differences are undecided" in " ".join(kept["fixed-reading"].source.split())
+    realigned = dict(
+        re.findall(r"learned, realigned  (\S.*?)  +([-+][\d.]+) ±", printed(kept["tail-realigned"]))
+    )
     gained, paid = (round(float(realigned[group])) for group in ("4 smallest", "3 largest"))
-    assert paid == -1 and f"about {gained} points, and the three largest pay about one" in " ".join(kept["tail-reading"].source.split())
+    assert paid == -1 and f"about {gained} points, and the three largest pay about one" in " ".join(
+        kept["tail-reading"].source.split()
+    )
 
 
-# --- executed ----------------------------------------------------------------------------------------------------------------
+# --- executed
 
 
 def test_the_lesson_executes_and_shows_what_it_kept(lesson):
@@ -45,7 +53,9 @@ def test_the_lesson_executes_and_shows_what_it_kept(lesson):
 
 def test_three_balanced_classes_collapse_from_a_line_to_a_triangle(measured):
     assert measured["middle"][1] > 170, "A and C are opposite at step 30"
-    assert measured["means"] == pytest.approx([120] * 3, abs=3) and measured["rows"] == pytest.approx([120] * 3, abs=3)
+    assert measured["means"] == pytest.approx([120] * 3, abs=3) and measured[
+        "rows"
+    ] == pytest.approx([120] * 3, abs=3)
     early, late = measured["spread"]
     assert late < 0.03 and early > 5 * late
 
@@ -74,14 +84,18 @@ def test_the_sparse_frame_has_its_zeros_and_its_angles(measured):
     assert measured["sparse"] == pytest.approx([angle_from_the_centre(10)] * 45, abs=0.3)
 
 
-# --- the answers -------------------------------------------------------------------------------------------------------------
+# --- the answers
 
 
 def angle_from_the_centre(corners: int) -> float:
-    """Degrees between two corners of a regular simplex, seen from its centre: unit vectors of a room are all equally far apart."""
+    """Degrees between two corners of a regular simplex, seen from its centre: unit vectors of a
+    room are all equally far apart.
+    """
     simplex = np.eye(corners)
     first, second, *_ = simplex - simplex.mean(0)
-    return float(np.degrees(np.arccos(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))))
+    return float(
+        np.degrees(np.arccos(first @ second / (np.linalg.norm(first) * np.linalg.norm(second))))
+    )
 
 
 def test_the_answers_follow_from_first_principles(measured, capsys):
@@ -89,16 +103,30 @@ def test_the_answers_follow_from_first_principles(measured, capsys):
     simplex = np.eye(10)
     known = {
         "middle band": "triangle" if max(measured["means"]) < 150 else "line",
-        **{f"angle of {corners} classes": angle_from_the_centre(corners) for corners in (3, 4, 10, 100)},
+        **{
+            f"angle of {corners} classes": angle_from_the_centre(corners)
+            for corners in (3, 4, 10, 100)
+        },
         "dimensions for 10 classes": np.linalg.matrix_rank(simplex - simplex.mean(0)),
-        "two rare classes": "closes" if measured["angle"]["B and C are rare"][-1] < 110 else "stays",
+        "two rare classes": (
+            "closes" if measured["angle"]["B and C are rare"][-1] < 110 else "stays"
+        ),
         "zeros in the matrix": sum(
-            value == 0 for row in sparse_etf(64, 10, torch.Generator().manual_seed(1), steps=0).tolist() for value in row
+            value == 0
+            for row in sparse_etf(64, 10, torch.Generator().manual_seed(1), steps=0).tolist()
+            for value in row
         ),
         "row of norm 1.7": 1.7 * np.array([3, 4]) / np.hypot(3, 4),
-        "norm of all rows": "none" if (logits.argmax(1) == (logits / 1.7).argmax(1)).all() else "some",
+        "norm of all rows": (
+            "none" if (logits.argmax(1) == (logits / 1.7).argmax(1)).all() else "some"
+        ),
         "bytes of a trained head": len(np.zeros((100, 512), dtype=np.float32).tobytes()),
     }
     assert_answers(LESSON, known, capsys)
-    assert [round(known[f"angle of {corners} classes"], 2) for corners in (3, 4, 10, 100)] == [120, 109.47, 96.38, 90.58]
+    assert [round(known[f"angle of {corners} classes"], 2) for corners in (3, 4, 10, 100)] == [
+        120,
+        109.47,
+        96.38,
+        90.58,
+    ]
     assert (known["zeros in the matrix"], known["bytes of a trained head"]) == (384, 204_800)

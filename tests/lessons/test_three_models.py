@@ -33,7 +33,9 @@ def test_the_lesson_executes_and_shows_what_it_kept(lesson):
 
 
 @pytest.mark.slow
-def test_the_sliders_leave_nothing_behind_and_move_the_picture_where_there_is_a_frontend(tmp_path, monkeypatch):
+def test_the_sliders_leave_nothing_behind_and_move_the_picture_where_there_is_a_frontend(
+    tmp_path, monkeypatch
+):
     import papermill  # seconds
 
     notebook = nbformat.read(LESSON, as_version=4)
@@ -45,78 +47,120 @@ def test_the_sliders_leave_nothing_behind_and_move_the_picture_where_there_is_a_
     monkeypatch.setenv("JPY_SESSION_NAME", LESSON.name)  # as JupyterLab's server does
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel's own draws into the notebook
-    live = papermill.execute_notebook(tmp_path / LESSON.name, None, cwd=tmp_path / "run", progress_bar=False)
+    live = papermill.execute_notebook(
+        tmp_path / LESSON.name, None, cwd=tmp_path / "run", progress_bar=False
+    )
     (shown,) = by_name(live)["slider"].outputs
     assert "application/vnd.jupyter.widget-view+json" in shown.data
-    assert [output.output_type for output in live.cells[-1].outputs if "image/png" in output.get("data", {})] == ["display_data"]
+    assert [
+        output.output_type
+        for output in live.cells[-1].outputs
+        if "image/png" in output.get("data", {})
+    ] == ["display_data"]
 
 
 def test_what_the_text_says_of_the_nine_tuples_is_so(kept, measured):
     rows = measured["first"]
-    wrong = sorted((name for name in rows if name != "dog+dog"), key=lambda name: -rows[name]["plain_share"])
+    wrong = sorted(
+        (name for name in rows if name != "dog+dog"), key=lambda name: -rows[name]["plain_share"]
+    )
     assert wrong[:3] == ["dog+cat", "cat+dog", "cat+cat"]
     for name in ("dog+cat", "cat+dog", "cat+cat"):
         assert rows[name]["share"] < rows[name]["plain_share"]
     for name in ("dog+bench", "bench+dog"):
         assert rows[name]["share"] > rows[name]["plain_share"]
-    assert rows["dog+dog"]["share"] < rows["dog+dog"]["plain_share"], "the loss is larger with alpha"
+    assert rows["dog+dog"]["share"] < rows["dog+dog"]["plain_share"], (
+        "the loss is larger with alpha"
+    )
     for line in printed(kept["terms"]).splitlines()[1:]:
         name, *numbers = line.split()
-        assert [float(number) for number in numbers] == pytest.approx(list(rows[name].values()), abs=0.0051)
+        assert [float(number) for number in numbers] == pytest.approx(
+            list(rows[name].values()), abs=0.0051
+        )
 
 
 def test_the_flip_book_shows_what_the_text_says(kept, measured):
     with_alpha, without = (abs(slope) for slope in measured["slopes"])
     assert with_alpha < 0.02 < 0.1 < without, "at 132 degrees one arrow has vanished"
     before, after = measured["lowest"]
-    assert all(new > old for old, new in zip(before, after, strict=True)), "both lowest places move on"
+    assert all(new > old for old, new in zip(before, after, strict=True)), (
+        "both lowest places move on"
+    )
     weights = [math.exp(-math.cos(math.radians(100 - bench))) for bench in (-40, 60)]
-    assert "falls from {:.2f} to {:.2f}".format(*weights) in " ".join(kept["flip-reading"].source.split())
+    assert "falls from {:.2f} to {:.2f}".format(*weights) in " ".join(
+        kept["flip-reading"].source.split()
+    )
 
 
 def test_the_riddles_numbers_are_so(kept, measured):
     experiments, equation, none = (math.exp(-loss) for loss in measured["agree"])
     assert experiments > 0.8 > 1e-8 > equation and none > experiments
     text = " ".join(cell.source for cell in kept.values() if cell.cell_type == "markdown")
-    for claim, value in {"γ = 1/0.15 − 1/0.2 = {:.2f}": 1 / 0.15 - 1 / 0.2, "factor of e⁵⁰": 0, "over e²⁰": 0}.items():
+    for claim, value in {
+        "γ = 1/0.15 − 1/0.2 = {:.2f}": 1 / 0.15 - 1 / 0.2,
+        "factor of e⁵⁰": 0,
+        "over e²⁰": 0,
+    }.items():
         assert claim.format(value) in " ".join(text.split())
     cosines, tau = np.linspace(-1, 1, 3), 0.2
-    assert np.ptp((1 / (1 / 30) - 1 / tau) * cosines) == pytest.approx(50) and np.ptp(2 * cosines / tau) == pytest.approx(20)
+    assert np.ptp((1 / (1 / 30) - 1 / tau) * cosines) == pytest.approx(50) and np.ptp(
+        2 * cosines / tau
+    ) == pytest.approx(20)
     printed_shares = re.findall(r"share ([\d.e-]+) %", printed(kept["riddle-picture"]))
-    assert [float(share) for share in printed_shares] == pytest.approx([100 * experiments, 100 * equation], rel=0.05)
+    assert [float(share) for share in printed_shares] == pytest.approx(
+        [100 * experiments, 100 * equation], rel=0.05
+    )
 
 
 def log_mean_exp(length, d):
-    """Logarithm, up to a constant, of the mean of exp(u . v) over unit vectors u in d dimensions; |v| = length."""
+    """Logarithm, up to a constant, of the mean of exp(u . v) over unit vectors u in d dimensions;
+    |v| = length.
+    """
     order = d / 2 - 1
     return math.log(ive(order, length)) + length - order * math.log(length)
 
 
 def test_unit_vectors_in_256_dimensions_give_the_gamma_that_the_lesson_says(kept):
-    """The integral of Appendix C over the unit sphere itself: its slope in u_k . u_l, at right angles, is gamma."""
+    """The integral of Appendix C over the unit sphere itself: its slope in u_k . u_l, at right
+    angles, is gamma.
+    """
     tau, d, h = 0.2, 256, 1e-3
     length = lambda cosine: math.sqrt(2 + 2 * cosine) / tau  # noqa: E731
     gamma = (log_mean_exp(length(h), d) - log_mean_exp(length(-h), d)) / (2 * h)
     text = " ".join(kept["riddle-reading"].source.split())
-    claimed, low = (float(number) for number in re.search(r"γ = ([\d.]+) and τ′ = ([\d.]+)", text).groups())
-    assert gamma == pytest.approx(claimed, rel=0.02) and 1 / d / tau**2 == pytest.approx(claimed, abs=5e-4)
+    claimed, low = (
+        float(number) for number in re.search(r"γ = ([\d.]+) and τ′ = ([\d.]+)", text).groups()
+    )
+    assert gamma == pytest.approx(claimed, rel=0.02) and 1 / d / tau**2 == pytest.approx(
+        claimed, abs=5e-4
+    )
     assert 1 / (1 / tau + claimed) == pytest.approx(low, abs=5e-4)
 
 
 def test_three_encoders_recognise_each_others_new_pictures(kept, lesson):
     for cells in (kept, by_name(lesson)):
-        found = re.findall(r"(before|after) +(\w) with (\w): +(\d+) of 100", printed(cells["encoders-picture"]))
-        assert [(moment, one + other) for moment, one, other, _ in found] == list(product(["before", "after"], ["AB", "AC", "BC"]))
-        assert all(int(count) <= 5 if moment == "before" else int(count) >= 80 for moment, *_, count in found)
+        found = re.findall(
+            r"(before|after) +(\w) with (\w): +(\d+) of 100", printed(cells["encoders-picture"])
+        )
+        assert [(moment, one + other) for moment, one, other, _ in found] == list(
+            product(["before", "after"], ["AB", "AC", "BC"])
+        )
+        assert all(
+            int(count) <= 5 if moment == "before" else int(count) >= 80
+            for moment, *_, count in found
+        )
 
 
-# --- the answers -------------------------------------------------------------------------------------------------------------
+# --- the answers
 
 
 def muscle(z, i, tau, gamma):
     """Equation (3) for three models and one anchor row, with model 1 as the anchor."""
     b = z.shape[1]
-    log_terms = {(j, k): z[0, i] @ (z[1, j] + z[2, k]) / tau - gamma * z[1, j] @ z[2, k] for j, k in product(range(b), repeat=2)}
+    log_terms = {
+        (j, k): z[0, i] @ (z[1, j] + z[2, k]) / tau - gamma * z[1, j] @ z[2, k]
+        for j, k in product(range(b), repeat=2)
+    }
     return math.log(sum(math.exp(term) for term in log_terms.values())) - log_terms[i, i]
 
 
@@ -148,19 +192,29 @@ def compared_by_alpha_b():
     def alpha_b(rep):
         return dense_log_alpha([rep["b"], rep["a"], rep["c"]], 0.2, 0.15)
 
-    return "".join(name for name in "abc" if not torch.allclose(alpha_b(rep), alpha_b(rep | {name: torch.randn(4, 8, generator=draws)})))
+    return "".join(
+        name
+        for name in "abc"
+        if not torch.allclose(
+            alpha_b(rep), alpha_b(rep | {name: torch.randn(4, 8, generator=draws)})
+        )
+    )
 
 
 def test_the_answers_follow_from_first_principles(measured, capsys):
     ends = np.array([where_the_dog_ends(gamma) for gamma in (1, 0)])
     known = {
-        "angle where alpha is 1": min(range(181), key=lambda degree: abs(math.exp(-math.cos(math.radians(degree))) - 1)),
+        "angle where alpha is 1": min(
+            range(181), key=lambda degree: abs(math.exp(-math.cos(math.radians(degree))) - 1)
+        ),
         "alpha of dog and bench": math.exp(-math.cos(DEGREES[1, 0] - DEGREES[2, 2])),
         "alphas that change": alphas_that_change(),
         "Muscle loss of three orthogonal images": muscle(np.stack([np.eye(3)] * 3), 0, 1, 1),
         "where the dog ends": ends,
         "tau' by equation (22)": 1 / (1 / 0.2 + 1 / 0.2**2),
-        "dimensions of tau' = 0.15": min(range(1, 257), key=lambda d: abs(1 / 0.2 + 1 / (d * 0.2**2) - 1 / 0.15)),
+        "dimensions of tau' = 0.15": min(
+            range(1, 257), key=lambda d: abs(1 / 0.2 + 1 / (d * 0.2**2) - 1 / 0.15)
+        ),
         "what alpha_B compares": compared_by_alpha_b(),
     }
     assert_answers(LESSON, known, capsys, near=1e-5)

@@ -21,8 +21,13 @@ print(json.dumps({
 
 def recognised(cells):
     """Of a hundred new pictures: before the alignment, after it, and after the local training."""
-    both = re.fullmatch(r"recognised: (\d+) of 100 before, (\d+) of 100 after\n", printed(cells["aligned-picture"])).groups()
-    return [int(count) for count in (*both, re.search(r"recognised: (\d+) of 100", printed(cells["refit"]))[1])]
+    both = re.fullmatch(
+        r"recognised: (\d+) of 100 before, (\d+) of 100 after\n", printed(cells["aligned-picture"])
+    ).groups()
+    return [
+        int(count)
+        for count in (*both, re.search(r"recognised: (\d+) of 100", printed(cells["refit"]))[1])
+    ]
 
 
 def test_the_lesson_executes_and_shows_what_it_kept(lesson):
@@ -33,13 +38,17 @@ def test_users_share_no_picture_and_hardly_a_shape(measured):
     lots = [set(lot) for lot in measured["lots"]]
     assert [len(lot) for lot in lots] == [400, 400, 512, 485] and len(set.union(*lots)) == 1797
     common = [one for one in measured["shapes"][0] if one in measured["shapes"][1]]
-    assert common == [[16]] == measured["shapes"][0][-1:] == measured["shapes"][1][-1:], "the last biases"
+    assert common == [[16]] == measured["shapes"][0][-1:] == measured["shapes"][1][-1:], (
+        "the last biases"
+    )
 
 
 def test_strangers_make_sense_within_and_not_between(measured):
     one, two, between = (np.array(table) for table in (*measured["within"], measured["before"]))
     assert one[~np.eye(3, dtype=bool)].max() < 0.7, "user 1 keeps the digits apart"
-    assert two[0, 2] > 0.9 and max(two[0, 1], two[2, 1]) < -0.5, "user 2 puts the even ones together, and the odd one opposite"
+    assert two[0, 2] > 0.9 and max(two[0, 1], two[2, 1]) < -0.5, (
+        "user 2 puts the even ones together, and the odd one opposite"
+    )
     assert between.trace() / 3 < between.mean() + 0.2
     assert measured["strangers"] <= 5
 
@@ -54,9 +63,13 @@ def test_what_the_text_says_of_the_heads_is_so(measured):
     before, after, again = measured["right"].values()  # of head 1 on both bodies, then of head 2
     assert min(before[0], before[3]) > 90, "each user is good at its task"
     assert before[1] < 35 and after[1] > 65, "user 1's head on user 2's body: from chance to most"
-    assert after[0] < before[0] - 3 and after[3] < before[3] - 3, "both users lose accuracy at their own tasks"
+    assert after[0] < before[0] - 3 and after[3] < before[3] - 3, (
+        "both users lose accuracy at their own tasks"
+    )
     for own in (0, 3):
-        assert again[own] == pytest.approx(before[own], abs=3), "and have it back after local training"
+        assert again[own] == pytest.approx(before[own], abs=3), (
+            "and have it back after local training"
+        )
 
 
 def test_recognition_comes_with_the_alignment_and_goes_with_the_tasks(kept, lesson):
@@ -70,27 +83,42 @@ def test_three_ways_to_infonce_agree(kept, lesson):
         assert len(set(re.findall(r"\d\.\d{4}", printed(cells["info-nce"])))) == 1
 
 
-# --- the answers -------------------------------------------------------------------------------------------------------------
+# --- the answers
 
 
 def loss(table, tau):
     """InfoNCE of a table of similarities, as the definition has it."""
-    return -np.mean([math.log(math.exp(row[i] / tau) / sum(math.exp(one / tau) for one in row)) for i, row in enumerate(table)])
+    return -np.mean(
+        [
+            math.log(math.exp(row[i] / tau) / sum(math.exp(one / tau) for one in row))
+            for i, row in enumerate(table)
+        ]
+    )
 
 
 def pull_and_push(shares, h=1e-6):
-    """Factors of the other user's vectors in minus the gradient, by finite differences in coordinates along these vectors."""
+    """Factors of the other user's vectors in minus the gradient, by finite differences in
+    coordinates along these vectors.
+    """
     logits = np.log(shares)
     value = lambda moved: -moved[0] + math.log(np.exp(moved).sum())  # noqa: E731
-    return [(value(logits - h * axis) - value(logits + h * axis)) / (2 * h) for axis in np.eye(len(shares))]
+    return [
+        (value(logits - h * axis) - value(logits + h * axis)) / (2 * h)
+        for axis in np.eye(len(shares))
+    ]
 
 
 def what_a_rotation_changes():
     draws = np.random.default_rng(0)
     one, two = draws.normal(size=(2, 3, 16))
     turned = two @ np.linalg.qr(draws.normal(size=(16, 16)))[0]
-    within, between = np.abs(turned @ turned.T - two @ two.T).max(), np.abs(one @ turned.T - one @ two.T).max()
-    return {(False, True): "between", (True, False): "within", (True, True): "both"}[bool(within > 1e-9), bool(between > 1e-9)]
+    within, between = (
+        np.abs(turned @ turned.T - two @ two.T).max(),
+        np.abs(one @ turned.T - one @ two.T).max(),
+    )
+    return {(False, True): "between", (True, False): "within", (True, True): "both"}[
+        bool(within > 1e-9), bool(between > 1e-9)
+    ]
 
 
 def test_the_answers_follow_from_first_principles(measured, capsys):
@@ -106,5 +134,9 @@ def test_the_answers_follow_from_first_principles(measured, capsys):
         "head of user 1 on user 2": "most" if measured["right"]["after"][1] > 65 else "half",
     }
     assert_answers(LESSON, known, capsys, near=1e-6)
-    assert known["InfoNCE of three orthogonal pictures, tau = 1"] == pytest.approx(math.log(math.e + 2) - 1)
-    assert known["InfoNCE beside a blind user"] == pytest.approx(loss(blind, 7)), "at any temperature"
+    assert known["InfoNCE of three orthogonal pictures, tau = 1"] == pytest.approx(
+        math.log(math.e + 2) - 1
+    )
+    assert known["InfoNCE beside a blind user"] == pytest.approx(loss(blind, 7)), (
+        "at any temperature"
+    )

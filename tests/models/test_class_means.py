@@ -13,7 +13,9 @@ CORNERS = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
 
 def test_the_nearest_class_mean_is_that_of_centred_directions():
     train = Samples(torch.cat([CORNERS, 3 * CORNERS]), torch.tensor([4, 7, 9] * 2))
-    test = Samples(torch.tensor([[5.0, 1, 1], [0, 2, 0], [3, 4, 3], [0, 1, 2]]), torch.tensor([4, 7, 9, 9]))
+    test = Samples(
+        torch.tensor([[5.0, 1, 1], [0, 2, 0], [3, 4, 3], [0, 1, 2]]), torch.tensor([4, 7, 9, 9])
+    )
     assert nearest_class_mean(train, test) == 75  # the third is nearest to 7
     shifted = [Samples(samples.inputs + 10, samples.targets) for samples in (train, test)]
     assert nearest_class_mean(*shifted) == 75

@@ -18,10 +18,21 @@ from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.dependencies import asked
 from fedmuscle_lib.models import FrozenStates, load_backbone
-from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite, EfficientNetLiteConfig, EfficientNetLiteModel, scaled
+from fedmuscle_lib.models.efficientnet_lite import (
+    EfficientNetLite,
+    EfficientNetLiteConfig,
+    EfficientNetLiteModel,
+    scaled,
+)
 
 NARROW = {"out_channels": [8, 8, 16, 16, 24, 24, 32], "num_block_repeats": [1, 2, 1, 1, 2, 1, 1]}
-LITE0 = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280, "hidden_act": "relu6", "batch_norm_eps": 1e-3}
+LITE0 = {
+    "width_coefficient": 1.0,
+    "depth_coefficient": 1.0,
+    "hidden_dim": 1280,
+    "hidden_act": "relu6",
+    "batch_norm_eps": 1e-3,
+}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +40,9 @@ def folder(tmp_path_factory) -> Path:
     """A checkpoint whose batch norms have statistics of their own."""
     torch.manual_seed(0)
     channels = NARROW["out_channels"]
-    model = EfficientNetLiteModel(EfficientNetLiteConfig(in_channels=[32, *channels[:-1]], **NARROW, **LITE0))
+    model = EfficientNetLiteModel(
+        EfficientNetLiteConfig(in_channels=[32, *channels[:-1]], **NARROW, **LITE0)
+    )
     for norm in (module for module in model.modules() if isinstance(module, BatchNorm2d)):
         norm.weight.data.uniform_(0.5, 1.5)
         norm.running_mean.normal_(0, 0.1)
@@ -54,7 +67,9 @@ def _model(folder: Path, head: str = "two layers", **options: object) -> Efficie
 
 
 def _images(side: int = 64) -> torch.Tensor:
-    return torch.randint(0, 256, (3, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return torch.randint(
+        0, 256, (3, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
 
 
 def test_the_last_map_is_a_thirty_second_of_the_picture(folder):
@@ -73,14 +88,25 @@ def test_transformers_alone_refuses_the_checkpoint(folder):
 def test_a_checkpoint_is_read_whole(folder, tmp_path):
     saved = load_file(folder / "model.safetensors")
     assert not any("squeeze_excite" in name for name in saved)
-    assert all(torch.equal(saved[name], tensor) for name, tensor in load_backbone(folder).state_dict().items())
-    weights = {name: tensor for name, tensor in saved.items() if not name.endswith("num_batches_tracked")}
-    for name, kept in (("uncounted", weights), ("short", {k: v for k, v in weights.items() if k != "encoder.top_bn.running_var"})):
+    assert all(
+        torch.equal(saved[name], tensor)
+        for name, tensor in load_backbone(folder).state_dict().items()
+    )
+    weights = {
+        name: tensor for name, tensor in saved.items() if not name.endswith("num_batches_tracked")
+    }
+    for name, kept in (
+        ("uncounted", weights),
+        ("short", {k: v for k, v in weights.items() if k != "encoder.top_bn.running_var"}),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_bytes((folder / "config.json").read_bytes())
         save_file(kept, tmp_path / name / "model.safetensors", metadata={"format": "pt"})
     pixels = scaled(_images())
-    assert torch.equal(load_backbone(tmp_path / "uncounted")(pixels).last_hidden_state, load_backbone(folder)(pixels).last_hidden_state)
+    assert torch.equal(
+        load_backbone(tmp_path / "uncounted")(pixels).last_hidden_state,
+        load_backbone(folder)(pixels).last_hidden_state,
+    )
     with pytest.raises(OSError, match=r"lacks encoder\.top_bn\.running_var"):
         load_backbone(tmp_path / "short")
 
@@ -89,26 +115,47 @@ def test_batch_norm_keeps_the_statistics_of_the_pretraining(folder):
     model = _model(folder).train()
     before = {name: buffer.clone() for name, buffer in model.backbone.named_buffers()}
     model(_images()).sum().backward()
-    assert before and all(torch.equal(buffer, before[name]) for name, buffer in model.backbone.named_buffers())
+    assert before and all(
+        torch.equal(buffer, before[name]) for name, buffer in model.backbone.named_buffers()
+    )
     backbone = load_backbone(folder)
-    assert torch.equal(backbone.train()(scaled(_images())).last_hidden_state, backbone.eval()(scaled(_images())).last_hidden_state)
+    assert torch.equal(
+        backbone.train()(scaled(_images())).last_hidden_state,
+        backbone.eval()(scaled(_images())).last_hidden_state,
+    )
 
 
 def test_lora_adapts_the_pointwise_convolutions(folder):
     model = _model(folder)
-    adapted = {name.partition(".lora_")[0].rpartition(".")[2] for name, p in model.backbone.named_parameters() if p.requires_grad}
+    adapted = {
+        name.partition(".lora_")[0].rpartition(".")[2]
+        for name, p in model.backbone.named_parameters()
+        if p.requires_grad
+    }
     assert adapted == {"expand_conv", "project_conv", "top_conv"}
     model(_images()).square().sum().backward()
     gradients = [p.grad for name, p in model.backbone.named_parameters() if "lora_B" in name]
-    assert len(gradients) == 9 - 1 + 9 + 1 and all(gradient.abs().sum() > 0 for gradient in gradients)  # the first block does not expand
+    assert len(gradients) == 9 - 1 + 9 + 1 and all(
+        gradient.abs().sum() > 0 for gradient in gradients
+    )  # the first block does not expand
 
 
 def test_the_last_blocks_are_two_stages_and_the_top(folder):
     model = _model(folder, lora_blocks="last")
-    adapted = [name.partition(".lora_")[0] for name, p in model.backbone.named_parameters() if p.requires_grad]
-    last = [f"encoder.blocks.{block}.{layer}" for block in (7, 8) for layer in ("expansion.expand_conv", "projection.project_conv")]
+    adapted = [
+        name.partition(".lora_")[0]
+        for name, p in model.backbone.named_parameters()
+        if p.requires_grad
+    ]
+    last = [
+        f"encoder.blocks.{block}.{layer}"
+        for block in (7, 8)
+        for layer in ("expansion.expand_conv", "projection.project_conv")
+    ]
     assert model.depth == 7 and list(dict.fromkeys(adapted)) == [*last, "encoder.top_conv"]
-    with pytest.raises(ValueError, match="lora_layers: efficientnet_lite has no layers of the kind 'attention'"):
+    with pytest.raises(
+        ValueError, match="lora_layers: efficientnet_lite has no layers of the kind 'attention'"
+    ):
         _model(folder, lora_layers="attention")
 
 
@@ -119,14 +166,25 @@ def test_features_are_1280_wide(folder):
     assert model.represent(images).shape == (3, 16) and model(images).shape == (3, 5)
     outputs, levels = model.forward_with_levels(images)
     assert torch.equal(outputs, model(images))
-    assert [level.shape[1] for level in levels] == [8, 16, 24, 1280, 16]  # after blocks 3, 5 and 8 of 9, the top and the projection
+    assert [level.shape[1] for level in levels] == [
+        8,
+        16,
+        24,
+        1280,
+        16,
+    ]  # after blocks 3, 5 and 8 of 9, the top and the projection
     assert torch.equal(levels[-2], model.features(images))
 
 
 @pytest.mark.parametrize("pooled, width", [("last", 1280), ("all", 8 + 16 + 24 + 1280)])
 def test_a_decoder_reads_four_strides(folder, pooled, width):
     model, images = _model(folder, "decoder", pooled_stages=pooled), _images(96)
-    assert [tuple(stage.shape[1:]) for stage in model._maps(model.frozen(images))] == [(8, 24, 24), (16, 12, 12), (24, 6, 6), (1280, 3, 3)]
+    assert [tuple(stage.shape[1:]) for stage in model._maps(model.frozen(images))] == [
+        (8, 24, 24),
+        (16, 12, 12),
+        (24, 6, 6),
+        (1280, 3, 3),
+    ]
     assert model(images).shape == (3, 5, 24, 24)
     assert model.features(images).shape == (3, width) and model.represent(images).shape == (3, 16)
     with pytest.raises(ValueError, match="no levels"):
@@ -136,8 +194,13 @@ def test_a_decoder_reads_four_strides(folder, pooled, width):
 @pytest.mark.parametrize("head", ["two layers", "decoder"])
 @pytest.mark.parametrize("blocks", ["all", "last", "none"])
 def test_kept_states_are_the_plain_path(folder, head, blocks):
-    """Forward and backward, in batches of another size than the states were computed in: 1e-5 of the largest entry."""
-    model, images = _model(folder, head, lora_blocks=blocks).eval(), torch.cat([_images(), _images().flip(-1)])
+    """Forward and backward, in batches of another size than the states were computed in: 1e-5 of
+    the largest entry.
+    """
+    model, images = (
+        _model(folder, head, lora_blocks=blocks).eval(),
+        torch.cat([_images(), _images().flip(-1)]),
+    )
     for p in (p for name, p in model.named_parameters() if "lora_B" in name):
         torch.nn.init.normal_(p, std=0.02)  # zero at first, which would hide LoRA
     results = []
@@ -145,7 +208,9 @@ def test_kept_states_are_the_plain_path(folder, head, blocks):
         model.zero_grad()
         outputs, z = model(inputs), model.represent(inputs)
         (outputs.square().mean() + z[:, 0].sum()).backward()
-        results.append([outputs, z, *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+        results.append(
+            [outputs, z, *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+        )
     for plain, kept in zip(*results, strict=True):
         torch.testing.assert_close(kept, plain, rtol=1e-4, atol=1e-5 * plain.abs().max().item())
 
@@ -169,15 +234,28 @@ def test_parity_with_the_reference_code(size, repeats, side):
         assert torch.equal(ours(pixels).last_hidden_state, theirs.extract_features(pixels))
 
 
-# --- in a federation ---------------------------------------------------------------------------------------------------------
+# --- in a federation
 
 
 @pytest.fixture
 def mixed(settings, folder) -> Callable[..., Settings]:
-    """Settings of a user who classifies (6, IC10) and one who segments (7), both with the convolutional network."""
-    given = {"setup": "setup2", "users": (6, 7), "others": 1, "train_samples": {"SS": 8, "IC10": 8}, "lora_layers": "linear"}
+    """Settings of a user who classifies (6, IC10) and one who segments (7), both with the
+    convolutional network.
+    """
+    given = {
+        "setup": "setup2",
+        "users": (6, 7),
+        "others": 1,
+        "train_samples": {"SS": 8, "IC10": 8},
+        "lora_layers": "linear",
+    }
     members = Settings(setup="setup2", users=(6, 7), others=1).members
-    given |= {"backbones": {user.model: str(folder) for user in members}, "public": "flickr30k", "public_size": 32, "batch_size": 8}
+    given |= {
+        "backbones": {user.model: str(folder) for user in members},
+        "public": "flickr30k",
+        "public_size": 32,
+        "batch_size": 8,
+    }
     return lambda **more: settings(**(given | more))
 
 
@@ -191,7 +269,10 @@ def test_users_read_pictures_of_the_side_that_is_set(mixed):
 
 @pytest.mark.parametrize("name, user", [("image_size", 6), ("mask_size", 7)])
 def test_a_side_that_does_not_fit_is_named(mixed, name, user):
-    with pytest.raises(ValueError, match=rf"{name}: 48 is no multiple of 32, as the EfficientNetLite of user {user} needs it"):
+    with pytest.raises(
+        ValueError,
+        match=rf"{name}: 48 is no multiple of 32, as the EfficientNetLite of user {user} needs it",
+    ):
         build(mixed(**({"image_size": 32, "mask_size": 32} | {name: 48})))
 
 
@@ -207,7 +288,9 @@ def test_pictures_that_are_smaller_than_asked_for_are_reported_once(tmp_path, ca
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         for _ in range(2):
             assert Pixels(64).load(paths).shape == (3, 3, 64, 64)
-            Pixels(64).resize(torch.zeros(2, 3, 32, 32, dtype=torch.uint8), tmp_path / "client_0.pkl")
+            Pixels(64).resize(
+                torch.zeros(2, 3, 32, 32, dtype=torch.uint8), tmp_path / "client_0.pkl"
+            )
         Pixels(16).load(paths)
     assert [record.getMessage().removeprefix(str(tmp_path)) for record in caplog.records] == [
         ": 2 of 3 images are smaller than 64 px (the smallest 16 px) and are enlarged",

@@ -1,4 +1,6 @@
-"""What training never changes is computed once: the kept states against the plain path, for every family and placement of LoRA."""
+"""What training never changes is computed once: the kept states against the plain path, for every
+family and placement of LoRA.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.models import FrozenStates, UserModel, frozen
 from fedmuscle_lib.tasks import Task
 
-FAMILIES = {"vit": 3, "segformer": 7, "bert": 9, "distilbert": 10, "gpt2": 11}  # a user with such a model
+FAMILIES = {
+    "vit": 3,
+    "segformer": 7,
+    "bert": 9,
+    "distilbert": 10,
+    "gpt2": 11,
+}  # a user with such a model
 ROWS = torch.arange(3, 9)
 
 
@@ -30,7 +38,12 @@ def files_read_once() -> Iterator[None]:
 
 def _client(settings, user: int, **given):
     few = dict.fromkeys(("MLC", "SS", "TC", "TG"), 12)
-    given = {"setup": "setup2_generation", "users": (user,), "algorithm": "local", "train_samples": few} | given
+    given = {
+        "setup": "setup2_generation",
+        "users": (user,),
+        "algorithm": "local",
+        "train_samples": few,
+    } | given
     return build(settings(**{"lora_layers": "linear", "public": "flickr30k", **given})).clients[0]
 
 
@@ -40,22 +53,44 @@ def _gradients(model: UserModel, inputs) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-PLACES = [(family, blocks) for family in FAMILIES for blocks in ("all", "last", "none") if (family, blocks) != ("gpt2", "none")]
+PLACES = [
+    (family, blocks)
+    for family in FAMILIES
+    for blocks in ("all", "last", "none")
+    if (family, blocks) != ("gpt2", "none")
+]
 
 
 @pytest.mark.parametrize("family, blocks", PLACES)
 def test_kept_states_are_the_plain_path(settings, family, blocks):
-    """Forward and backward: 1e-5 of the largest entry, since a batch of another size may be summed in another order."""
+    """Forward and backward: 1e-5 of the largest entry, since a batch of another size may be summed
+    in another order.
+    """
     client = _client(settings, FAMILIES[family], lora_blocks=blocks)
-    model, inputs = client.model.eval(), client.train.inputs  # a decoder's batch norm hides a bias while it trains
+    model, inputs = (
+        client.model.eval(),
+        client.train.inputs,
+    )  # a decoder's batch norm hides a bias while it trains
     for p in (p for name, p in model.named_parameters() if "lora_B" in name):
-        torch.nn.init.normal_(p, std=0.02, generator=torch.Generator().manual_seed(1))  # zero at first, which would hide LoRA
+        torch.nn.init.normal_(
+            p, std=0.02, generator=torch.Generator().manual_seed(1)
+        )  # zero at first, which would hide LoRA
     kept = FrozenStates().of(model, inputs).take(ROWS)
     plain, cached = _gradients(model, inputs[ROWS]), _gradients(model, kept)
-    assert plain.keys() == cached.keys() and any("lora" in name for name in plain) == (blocks != "none")
-    assert model.depth == {"all": 0, "none": len(model._blocks)}.get(blocks, model.first_of_last(model.backbone))
+    assert plain.keys() == cached.keys() and any("lora" in name for name in plain) == (
+        blocks != "none"
+    )
+    assert model.depth == {"all": 0, "none": len(model._blocks)}.get(
+        blocks, model.first_of_last(model.backbone)
+    )
     for name, gradient in plain.items():
-        torch.testing.assert_close(cached[name], gradient, rtol=1e-4, atol=1e-5 * gradient.abs().max().item() + 1e-9, msg=name)
+        torch.testing.assert_close(
+            cached[name],
+            gradient,
+            rtol=1e-4,
+            atol=1e-5 * gradient.abs().max().item() + 1e-9,
+            msg=name,
+        )
     torch.testing.assert_close(model(kept), model(inputs[ROWS]), rtol=1e-4, atol=1e-5)
 
 
@@ -68,8 +103,13 @@ def test_a_frozen_representation_is_kept_whole(settings):
     client = _client(settings, 3)
     client.model.freeze_representation()
     state = client.model.frozen(client.train.inputs[:4])
-    assert set(state) == {"features"} and state["features"].shape == (4, client.model.projection.in_features)
-    assert [p for p in client.model.parameters() if p.requires_grad] == list(client.model.head.parameters())
+    assert set(state) == {"features"} and state["features"].shape == (
+        4,
+        client.model.projection.in_features,
+    )
+    assert [p for p in client.model.parameters() if p.requires_grad] == list(
+        client.model.head.parameters()
+    )
 
 
 def test_users_of_one_checkpoint_share_their_states(settings):
@@ -78,7 +118,9 @@ def test_users_of_one_checkpoint_share_their_states(settings):
     one, other, same = federation.clients
     assert one._states.of(one.model, one.public) is one._states.of(same.model, same.public)
     assert one._states.of(one.model, one.public) is not one._states.of(other.model, other.public)
-    assert one._states.of(one.model, one.train.inputs) is not one._states.of(same.model, same.train.inputs)
+    assert one._states.of(one.model, one.train.inputs) is not one._states.of(
+        same.model, same.train.inputs
+    )
 
 
 def test_states_beyond_the_budget_lie_in_a_file(settings, monkeypatch):
@@ -92,9 +134,13 @@ def test_states_beyond_the_budget_lie_in_a_file(settings, monkeypatch):
         assert not list(Path(states._folder.name).iterdir())
 
 
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a system that can't reserve room on a disk")
+@pytest.mark.skipif(
+    not hasattr(os, "posix_fallocate"), reason="a system that can't reserve room on a disk"
+)
 def test_a_disk_without_room_is_an_error_that_names_the_folder_and_the_size(settings, monkeypatch):
-    """Without the reservation the system would end the process at the first write to the mapped file."""
+    """Without the reservation the system would end the process at the first write to the mapped
+    file.
+    """
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -102,12 +148,17 @@ def test_a_disk_without_room_is_an_error_that_names_the_folder_and_the_size(sett
     monkeypatch.setattr(frozen, "BUDGET_BYTES", 100)
     monkeypatch.setattr(os, "posix_fallocate", full)
     client = _client(settings, 3, lora_blocks="last")
-    with pytest.raises(OSError, match=r"fedmuscle-.*: no room for .* GB of frozen states \(.*No space left.*\); TMPDIR"):
+    with pytest.raises(
+        OSError,
+        match=r"fedmuscle-.*: no room for .* GB of frozen states \(.*No space left.*\); TMPDIR",
+    ):
         FrozenStates().of(client.model, client.train.inputs)
 
 
 def test_operations_are_counted_as_written_and_as_done(settings, counted):
-    """As written a step passes through the whole backbone; done are the adapted blocks, and the frozen ones once a sample."""
+    """As written a step passes through the whole backbone; done are the adapted blocks, and the
+    frozen ones once a sample.
+    """
     counted = {}
     for blocks in ("all", "last"):
         client = _client(settings, 3, lora_blocks=blocks, lora_layers="linear")
@@ -125,7 +176,12 @@ def test_operations_are_counted_as_written_and_as_done(settings, counted):
 
 @pytest.mark.slow
 def test_a_resumed_run_has_the_costs_of_the_uninterrupted_one(settings, cut_off_and_resumed):
-    cut_off_and_resumed(settings(users=(1, 4), others=1, lora_blocks="last", rounds=2, local_epochs=1, evaluate_every=2), 1)
+    cut_off_and_resumed(
+        settings(
+            users=(1, 4), others=1, lora_blocks="last", rounds=2, local_epochs=1, evaluate_every=2
+        ),
+        1,
+    )
 
 
 def test_views_pass_through_everything(settings):

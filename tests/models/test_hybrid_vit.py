@@ -1,4 +1,6 @@
-"""Hybrid ViTs as a family of users' models, on a narrow stem with random weights; and the checkpoints that are shipped."""
+"""Hybrid ViTs as a family of users' models, on a narrow stem with random weights; and the
+checkpoints that are shipped.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,30 @@ from transformers import AutoModel, ViTConfig, ViTModel
 from data_prep import SMALL_WEIGHTS
 from fedmuscle_lib.core.notebooks import FIGURES
 from fedmuscle_lib.models import architecture_of, checkpoint_digest, load_backbone
-from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, scaled
+from fedmuscle_lib.models.efficientnet_lite import (
+    EfficientNetLiteConfig,
+    EfficientNetLiteModel,
+    scaled,
+)
 from fedmuscle_lib.models.hybrid_vit import HybridViT, HybridViTConfig, HybridViTModel
 from fedmuscle_lib.runs.archive import ARCHIVE
 
-STAGES = {"in_channels": [32, 8, 8, 16, 16], "out_channels": [8, 8, 16, 16, 24], "num_block_repeats": [1, 1, 1, 1, 2]}
-STAGES |= {"strides": [1, 2, 2, 2, 1], "kernel_sizes": [3, 3, 5, 3, 5], "expand_ratios": [1, 6, 6, 6, 6]}
-LITE = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_act": "relu6", "batch_norm_eps": 1e-3}
+STAGES = {
+    "in_channels": [32, 8, 8, 16, 16],
+    "out_channels": [8, 8, 16, 16, 24],
+    "num_block_repeats": [1, 1, 1, 1, 2],
+}
+STAGES |= {
+    "strides": [1, 2, 2, 2, 1],
+    "kernel_sizes": [3, 3, 5, 3, 5],
+    "expand_ratios": [1, 6, 6, 6, 6],
+}
+LITE = {
+    "width_coefficient": 1.0,
+    "depth_coefficient": 1.0,
+    "hidden_act": "relu6",
+    "batch_norm_eps": 1e-3,
+}
 SIDE, PLACES = 64, 16
 SHIPPED = ("hybrid-vit-small", "hybrid-vit-base", "hybrid-vit-large")
 
@@ -31,7 +50,12 @@ SHIPPED = ("hybrid-vit-small", "hybrid-vit-base", "hybrid-vit-large")
 def folder(tmp_path_factory) -> Path:
     """A checkpoint whose batch norms and standardisation have statistics of their own."""
     torch.manual_seed(0)
-    width = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    width = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     model = HybridViTModel(HybridViTConfig(image_size=SIDE, stem=LITE | STAGES, **width))
     for norm in (module for module in model.modules() if isinstance(module, BatchNorm2d)):
         norm.weight.data.uniform_(0.5, 1.5)
@@ -45,13 +69,23 @@ def folder(tmp_path_factory) -> Path:
 
 
 def _images(n: int = 3, side: int = SIDE) -> torch.Tensor:
-    return torch.randint(0, 256, (n, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return torch.randint(
+        0, 256, (n, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
 
 
 def _model(folder: Path, **options: str) -> HybridViT:
     torch.manual_seed(0)
-    common = {"proj_dim": 16, "rank": 4, "lora_alpha": 4, "lora_layers": "linear", "lora_blocks": "all"}
-    return HybridViT(load_backbone(folder), 5, head_hidden=8, head_on="features", **(common | options))
+    common = {
+        "proj_dim": 16,
+        "rank": 4,
+        "lora_alpha": 4,
+        "lora_layers": "linear",
+        "lora_blocks": "all",
+    }
+    return HybridViT(
+        load_backbone(folder), 5, head_hidden=8, head_on="features", **(common | options)
+    )
 
 
 def test_transformers_alone_refuses_the_checkpoint(folder):
@@ -62,18 +96,40 @@ def test_transformers_alone_refuses_the_checkpoint(folder):
 def test_a_checkpoint_is_read_whole(folder):
     saved = load_file(folder / "model.safetensors")
     assert saved.keys() == load_backbone(folder).state_dict().keys()
-    assert all(torch.equal(saved[name], tensor) for name, tensor in load_backbone(folder).state_dict().items())
+    assert all(
+        torch.equal(saved[name], tensor)
+        for name, tensor in load_backbone(folder).state_dict().items()
+    )
 
 
 def test_it_is_a_vit_on_the_standardised_map_of_the_stem(folder):
-    """Composed by hand of transformers' parts: an EfficientNet that goes on to stride 32, cut off at its sixth block, and a ViT."""
+    """Composed by hand of transformers' parts: an EfficientNet that goes on to stride 32, cut off
+    at its sixth block, and a ViT.
+    """
     saved = load_file(folder / "model.safetensors")
-    further = {key: [*values, last] for (key, values), last in zip(STAGES.items(), (24, 32, 1, 2, 3, 6), strict=True)}
+    further = {
+        key: [*values, last]
+        for (key, values), last in zip(STAGES.items(), (24, 32, 1, 2, 3, 6), strict=True)
+    }
     lite = EfficientNetLiteModel(EfficientNetLiteConfig(hidden_dim=1280, **LITE | further))
     prefix = "embeddings.stem."
-    lite.load_state_dict({name.removeprefix(prefix): tensor for name, tensor in saved.items() if name.startswith(prefix)}, strict=False)
-    width = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    vit = ViTModel(ViTConfig(image_size=4, patch_size=1, num_channels=24, **width), add_pooling_layer=False).eval()
+    lite.load_state_dict(
+        {
+            name.removeprefix(prefix): tensor
+            for name, tensor in saved.items()
+            if name.startswith(prefix)
+        },
+        strict=False,
+    )
+    width = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    vit = ViTModel(
+        ViTConfig(image_size=4, patch_size=1, num_channels=24, **width), add_pooling_layer=False
+    ).eval()
     vit.load_state_dict({name: saved[name] for name in vit.state_dict()})
     pixels = (_images().float() - 127) / 128
     with torch.inference_mode():
@@ -115,11 +171,19 @@ def test_the_cls_token_is_refused_since_distillation_did_not_train_it(folder):
 def test_lora_leaves_the_stem_alone(folder, layers):
     """Whose 1 x 1 convolutions are linear in each position, too."""
     model = _model(folder, lora_layers=layers)
-    adapted = {name.partition(".lora_")[0] for name, p in model.backbone.named_parameters() if p.requires_grad}
+    adapted = {
+        name.partition(".lora_")[0]
+        for name, p in model.backbone.named_parameters()
+        if p.requires_grad
+    }
     assert len(adapted) == 2 * {"attention": 2, "linear": 6}[layers]
     assert {name.partition(".")[0] for name in adapted} == {"layers"}
     kept = model.frozen(_images())
-    assert kept.keys() == {"hidden"} and kept["hidden"].shape == (3, 1 + PLACES, 16), "the stem is computed once"
+    assert kept.keys() == {"hidden"} and kept["hidden"].shape == (
+        3,
+        1 + PLACES,
+        16,
+    ), "the stem is computed once"
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -136,9 +200,17 @@ def test_the_shipped_checkpoints_are_small_and_grow():
 
 
 def test_shipped_runs_are_found_with_the_shipped_checkpoints():
-    """No fingerprint guards this family, so its source stands in addresses: any edit of it, a docstring's too, loses hours of runs."""
+    """No fingerprint guards this family, so its source stands in addresses: any edit of it, a
+    docstring's too, loses hours of runs.
+    """
     with ZipFile(FIGURES / "small" / ARCHIVE) as archive:
-        runs = [ZipFile(io.BytesIO(archive.read(run))) for run in archive.namelist() if run.endswith(".zip")]
+        runs = [
+            ZipFile(io.BytesIO(archive.read(run)))
+            for run in archive.namelist()
+            if run.endswith(".zip")
+        ]
     inputs = [json.loads(run.read("provenance.json")).get("inputs", {}) for run in runs]
     for name in SHIPPED:
-        assert {own[f"checkpoint {name}"] for own in inputs if f"checkpoint {name}" in own} == {checkpoint_digest(SMALL_WEIGHTS / name)}
+        assert {own[f"checkpoint {name}"] for own in inputs if f"checkpoint {name}" in own} == {
+            checkpoint_digest(SMALL_WEIGHTS / name)
+        }

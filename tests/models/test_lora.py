@@ -7,13 +7,27 @@ from transformers.pytorch_utils import Conv1D
 
 from fedmuscle_lib.models.lora import Merged, adapt
 
-SMALL, LARGE = (6, 9, 5, 4), (64, 90, 50, 70)  # widths of layers whose gradients go by the whole weight, and by the rank
+SMALL, LARGE = (
+    (6, 9, 5, 4),
+    (
+        64,
+        90,
+        50,
+        70,
+    ),
+)  # widths of layers whose gradients go by the whole weight, and by the rank
 
 
 def _network(*, merged: bool, widths: tuple[int, ...] = SMALL) -> nn.Sequential:
     torch.manual_seed(0)
     first, second, third, last = widths
-    layers = (nn.Linear(first, second), nn.ReLU(), Conv1D(third, second), nn.ReLU(), nn.Linear(third, last, bias=False))
+    layers = (
+        nn.Linear(first, second),
+        nn.ReLU(),
+        Conv1D(third, second),
+        nn.ReLU(),
+        nn.Linear(third, last, bias=False),
+    )
     network = nn.Sequential(*layers).double()
     adapt(network, ["0", "2", "4"], rank=3, alpha=6, merged=merged)
     for name, parameter in network.named_parameters():
@@ -55,7 +69,9 @@ def test_inputs_without_a_gradient_get_none():
 
 def test_adapters_that_are_switched_off_change_nothing():
     network = _network(merged=True)
-    plain = nn.Sequential(*(layer.get_base_layer() if isinstance(layer, Merged) else layer for layer in network))
+    plain = nn.Sequential(
+        *(layer.get_base_layer() if isinstance(layer, Merged) else layer for layer in network)
+    )
     for layer in network:
         if isinstance(layer, Merged):
             layer.enable_adapters(False)

@@ -1,4 +1,6 @@
-"""Users' models: where checkpoints are found, what precision touches, and the paper's own architectures."""
+"""Users' models: where checkpoints are found, what precision touches, and the paper's own
+architectures.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +36,29 @@ def models_path(tmp_path_factory) -> Path:
 
 def _model(backbone: torch.nn.Module, precision: str, **given: Any) -> UserModel:
     torch.manual_seed(0)
-    options = {"rank": 4, "lora_alpha": 4, "lora_layers": "attention", "lora_blocks": "all", "head_hidden": 8, "head_on": "features"}
+    options = {
+        "rank": 4,
+        "lora_alpha": 4,
+        "lora_layers": "attention",
+        "lora_blocks": "all",
+        "head_hidden": 8,
+        "head_on": "features",
+    }
     return VisionTransformer(backbone, 3, proj_dim=16, precision=precision, **options, **given)
 
 
 def test_the_papers_checkpoints_have_the_papers_sizes():
-    """ViT-Ti, -S, -B and -L of 5.5, 22, 86 (88 with patches of 32 px) and 303 million parameters (Dosovitskiy et al., 2021; Touvron et al.,
-    2021); encoders of SegFormer-B0 and -B1 of 3.4 and 13.1 (Xie et al., 2021, Table 1a); BERT-Base of 110 with its pooler, DistilBERT of
-    66, GPT-2 of 124."""
+    """ViT-Ti, -S, -B and -L of 5.5, 22, 86 (88 with patches of 32 px) and 303 million parameters
+    (Dosovitskiy et al., 2021; Touvron et al., 2021); encoders of SegFormer-B0 and -B1 of 3.4 and
+    13.1 (Xie et al., 2021, Table 1a); BERT-Base of 110 with its pooler, DistilBERT of 66, GPT-2 of
+    124.
+    """
     assert set(ARCHITECTURES) == set(PROFILES["paper"]["backbones"].values())
     with torch.device("meta"):
-        sizes = {name: sum(p.numel() for p in AutoModel.from_config(config).parameters()) for name, config in ARCHITECTURES.items()}
+        sizes = {
+            name: sum(p.numel() for p in AutoModel.from_config(config).parameters())
+            for name, config in ARCHITECTURES.items()
+        }
     assert [round(size / 1e6) for size in sizes.values()] == [6, 22, 88, 304, 3, 13, 109, 66, 124]
 
 
@@ -63,9 +77,15 @@ def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path, tm
 def test_minis_checkpoints_are_shipped():
     """Every model of the paper's setups, and nothing else."""
     settings = Settings(profile="mini")
-    assert {row.model for name in ("setup1", "setup2_generation", "setup1_unequal") for row in SETUPS[name]} == set(settings.backbones)
+    assert {
+        row.model
+        for name in ("setup1", "setup2_generation", "setup1_unequal")
+        for row in SETUPS[name]
+    } == set(settings.backbones)
     files = list(settings.models_path.rglob("*.safetensors"))
-    assert {path.parent.name for path in files} == set(settings.backbones.values()) and sum(path.stat().st_size for path in files) < 25e6
+    assert {path.parent.name for path in files} == set(settings.backbones.values()) and sum(
+        path.stat().st_size for path in files
+    ) < 25e6
 
 
 def test_smalls_checkpoints_are_those_that_data_prep_writes():
@@ -76,14 +96,22 @@ def test_smalls_checkpoints_are_those_that_data_prep_writes():
 
 
 def test_a_vits_cls_token_stands_before_its_patches(models_path):
-    backbone, pixels = load_backbone(models_path / TINY), torch.zeros(2, 3, 224, 224, dtype=torch.uint8)
-    cls, mean = (_model(load_backbone(models_path / TINY), "float32", pooling=pooling) for pooling in ("cls", "mean"))
+    backbone, pixels = (
+        load_backbone(models_path / TINY),
+        torch.zeros(2, 3, 224, 224, dtype=torch.uint8),
+    )
+    cls, mean = (
+        _model(load_backbone(models_path / TINY), "float32", pooling=pooling)
+        for pooling in ("cls", "mean")
+    )
     with torch.no_grad():
         states = backbone(pixel_values=pixels / 127.5 - 1).last_hidden_state
         torch.testing.assert_close(cls.features(pixels), states[:, 0])
         torch.testing.assert_close(mean.features(pixels), states[:, 1:].mean(1))
         levels = cls.forward_with_levels(pixels)[1]
-        torch.testing.assert_close(cls.finish(levels[-2]), states[:, 0])  # of the last block, before the layer norm
+        torch.testing.assert_close(
+            cls.finish(levels[-2]), states[:, 0]
+        )  # of the last block, before the layer norm
 
 
 @pytest.mark.parametrize(
@@ -97,7 +125,9 @@ def test_a_vits_cls_token_stands_before_its_patches(models_path):
         ("layer_norm_eps", float("nan"), "has the layer_norm_eps nan"),
     ],
 )
-def test_a_checkpoint_that_asks_for_more_than_its_weights_is_refused_before_anything_is_allocated(models_path, tmp_path, field, value, why):
+def test_a_checkpoint_that_asks_for_more_than_its_weights_is_refused_before_anything_is_allocated(
+    models_path, tmp_path, field, value, why
+):
     folder = Path(shutil.copytree(models_path / TINY, tmp_path / TINY))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {field: value}))
@@ -115,10 +145,18 @@ def _changed(models_path: Path, folder: Path, **fields: Any) -> Path:
 
 def test_a_checkpoint_of_more_layers_than_its_config_says_is_refused(models_path, tmp_path):
     """Weights of a pretraining head, which no config counts, are left out as ever."""
-    with pytest.raises(OSError, match=r"vit: config.json leaves out layers that the checkpoint has, such as .*layers?\.11\."):
+    with pytest.raises(
+        OSError,
+        match=(
+            r"vit: config.json leaves out layers that the checkpoint has, such as .*layers?\.11\."
+        ),
+    ):
         load_backbone(_changed(models_path, tmp_path / "vit", num_hidden_layers=11))
     headed = _changed(models_path, tmp_path / "headed")
-    tensors = load_file(headed / "model.safetensors") | {"classifier.0.weight": torch.ones(2), "classifier.bias": torch.ones(2)}
+    tensors = load_file(headed / "model.safetensors") | {
+        "classifier.0.weight": torch.ones(2),
+        "classifier.bias": torch.ones(2),
+    }
     save_file(tensors, headed / "model.safetensors", {"format": "pt"})
     assert load_backbone(headed)
 
@@ -126,13 +164,21 @@ def test_a_checkpoint_of_more_layers_than_its_config_says_is_refused(models_path
 def test_a_checkpoint_that_is_a_pickle_is_called_one(models_path, tmp_path):
     folder = _changed(models_path, tmp_path / "vit")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(OSError, match=r"vit: .*it has pytorch_model.bin, a pickle, .*save_pretrained writes the model.safetensors"):
+    with pytest.raises(
+        OSError,
+        match=(
+            r"vit: .*it has pytorch_model.bin, a pickle, .*save_pretrained writes the"
+            r" model.safetensors"
+        ),
+    ):
         load_backbone(folder)
 
 
 def test_too_little_memory_is_no_damaged_checkpoint(models_path, tmp_path, monkeypatch):
     def full(*given, **named):
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+        raise RuntimeError(
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+        )
 
     monkeypatch.setattr(AutoModel, "from_pretrained", full)
     with pytest.raises(RuntimeError, match="can't allocate memory"):
@@ -141,7 +187,10 @@ def test_too_little_memory_is_no_damaged_checkpoint(models_path, tmp_path, monke
 
 def test_a_family_that_is_not_known_is_named_with_its_file(models_path, tmp_path):
     folder = _changed(models_path, tmp_path / "x", model_type="llama")
-    with pytest.raises(ValueError, match=f"^{folder / 'config.json'}: model_type 'llama' is not known; known: vit, "):
+    with pytest.raises(
+        ValueError,
+        match=f"^{folder / 'config.json'}: model_type 'llama' is not known; known: vit, ",
+    ):
         untrained(folder)
 
 
@@ -157,7 +206,9 @@ def test_a_class_may_have_any_name(models_path, tmp_path):
 def test_random_weights_do_not_pass_for_the_papers(models_path):
     assert (models_path / TINY / "random.json").exists()
     assert fetch(TINY, models_path, random=True) == 5524416
-    with pytest.raises(OSError, match=f"{TINY}: holds random weights.*delete it to fetch the real ones"):
+    with pytest.raises(
+        OSError, match=f"{TINY}: holds random weights.*delete it to fetch the real ones"
+    ):
         fetch(TINY, models_path)
 
 
@@ -177,20 +228,37 @@ def test_a_copy_owns_its_modules_and_shares_their_weights(models_path):
 
 def test_bfloat16_touches_the_backbone_alone(models_path):
     images = torch.randint(0, 256, (2, 3, 224, 224), dtype=torch.uint8)
-    exact, rounded = (_model(load_backbone(models_path / TINY), precision) for precision in ("float32", "bfloat16"))
+    exact, rounded = (
+        _model(load_backbone(models_path / TINY), precision)
+        for precision in ("float32", "bfloat16")
+    )
     with torch.no_grad():
         a, b = exact.represent(images), rounded.represent(images)
     assert a.dtype == b.dtype == torch.float32
     assert not torch.equal(a, b)
     assert torch.allclose(a, b, atol=0.02)  # bfloat16 keeps eight bits
-    assert rounded(images).dtype == torch.float32  # autocast around the head too would give bfloat16
+    assert (
+        rounded(images).dtype == torch.float32
+    )  # autocast around the head too would give bfloat16
 
 
-def test_the_paper_profile_builds_a_user_that_trains_and_represents(models_path, small_world, tmp_path):
-    """The paper's numbers and architecture at 224 px, on the embedded world's pictures; the machine's device in place of a GPU. A config
-    may give the height and the width, as Hugging Face allows."""
-    given = {"profile": "paper", "device": "cpu", "precision": "float32", "data_dir": small_world, "models_path": tmp_path}
-    settings = Settings(users=(6,), algorithm="self", public_size=32, train_samples={"IC10": 8}, **given)
+def test_the_paper_profile_builds_a_user_that_trains_and_represents(
+    models_path, small_world, tmp_path
+):
+    """The paper's numbers and architecture at 224 px, on the embedded world's pictures; the
+    machine's device in place of a GPU. A config may give the height and the width, as Hugging Face
+    allows.
+    """
+    given = {
+        "profile": "paper",
+        "device": "cpu",
+        "precision": "float32",
+        "data_dir": small_world,
+        "models_path": tmp_path,
+    }
+    settings = Settings(
+        users=(6,), algorithm="self", public_size=32, train_samples={"IC10": 8}, **given
+    )
     assert settings.rounds == 150 and settings.proj_dim == 256
     _changed(models_path, tmp_path / TINY, image_size=[224, 224])
     client = build(settings).clients[0]
@@ -199,5 +267,7 @@ def test_the_paper_profile_builds_a_user_that_trains_and_represents(models_path,
     assert client.represent(torch.arange(2)).shape == (2, 256)
     shutil.rmtree(tmp_path / TINY)
     _changed(models_path, tmp_path / TINY, image_size=[112, 448])  # of as many patches
-    with pytest.raises(ValueError, match=rf"user 6: .*{TINY}: image_size \[112, 448\] in its config.json"):
+    with pytest.raises(
+        ValueError, match=rf"user 6: .*{TINY}: image_size \[112, 448\] in its config.json"
+    ):
         build(settings)

@@ -17,15 +17,28 @@ from fedmuscle_lib.models import linear_probe
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.tasks import TASKS
 
-TEXTS = ["The dog, the DOG chased a cat", "a cat sat", "dogs and cats and café", "no animal x here", "the cat", "a dog barked at 9"]
+TEXTS = [
+    "The dog, the DOG chased a cat",
+    "a cat sat",
+    "dogs and cats and café",
+    "no animal x here",
+    "the cat",
+    "a dog barked at 9",
+]
 
 
 def features(n, width=12, seed=0):
-    return torch.randn(n, width, generator=torch.Generator().manual_seed(seed)) * torch.linspace(0.1, 30, width) + 5
+    return (
+        torch.randn(n, width, generator=torch.Generator().manual_seed(seed))
+        * torch.linspace(0.1, 30, width)
+        + 5
+    )
 
 
 def by_sklearn(x, y):
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=5000, tol=1e-8)).fit(x.numpy(), y.numpy())
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=5000, tol=1e-8)).fit(
+        x.numpy(), y.numpy()
+    )
 
 
 def test_one_label_is_multinomial_logistic_regression():
@@ -37,8 +50,13 @@ def test_one_label_is_multinomial_logistic_regression():
 
 def test_several_labels_are_one_regression_a_class():
     x, unseen = features(60), features(40, seed=1)
-    y = (torch.rand(60, 3, generator=torch.Generator().manual_seed(2)) < torch.tensor([0.2, 0.5, 0.8])).float()
-    theirs = np.stack([by_sklearn(x, y[:, k]).predict_proba(unseen.numpy())[:, 1] for k in range(3)], axis=1)
+    y = (
+        torch.rand(60, 3, generator=torch.Generator().manual_seed(2))
+        < torch.tensor([0.2, 0.5, 0.8])
+    ).float()
+    theirs = np.stack(
+        [by_sklearn(x, y[:, k]).predict_proba(unseen.numpy())[:, 1] for k in range(3)], axis=1
+    )
     ours = linear_probe(x, y, TASKS["MLC"].loss, 3)(unseen).sigmoid().detach()
     assert ours.numpy() == pytest.approx(theirs, abs=1e-3)
 
@@ -51,25 +69,40 @@ def test_a_class_without_samples_is_not_predicted_and_a_constant_feature_changes
     assert torch.allclose(wider(torch.cat([x, torch.full((30, 1), -1e6)], 1)), layer(x), atol=1e-3)
 
 
-def test_the_probe_is_fitted_once_to_the_frozen_features_also_where_it_was_cut_off(settings, store, cut_off_and_resumed):
+def test_the_probe_is_fitted_once_to_the_frozen_features_also_where_it_was_cut_off(
+    settings, store, cut_off_and_resumed
+):
     given = {"algorithm": "probe", "users": (6,), "train_samples": {"IC10": 100}}
     history = cut_off_and_resumed(settings(**given))
     assert history.metrics.value.nunique() == 1 and len(history.metrics) == 2 * 2
     (client,) = build(settings(**given | {"algorithm": "local"})).clients
     with torch.no_grad():
-        seen, unseen = (client.model.features(samples.inputs) for samples in (client.train, client.evaluation))
-    layer = linear_probe(seen, client.train.targets, client.task.loss, client.task.n_outputs(client.classes))
+        seen, unseen = (
+            client.model.features(samples.inputs) for samples in (client.train, client.evaluation)
+        )
+    layer = linear_probe(
+        seen, client.train.targets, client.task.loss, client.task.n_outputs(client.classes)
+    )
     expected = client.task.score(client.task.count(layer(unseen), client.evaluation.targets))
     assert history.metrics.value.iloc[0] == pytest.approx(expected, abs=1)
     assert history.losses.local.isna().all()
-    other = run(settings(**given, head_on="representation"), store=store)  # where a head would read the projection
+    other = run(
+        settings(**given, head_on="representation"), store=store
+    )  # where a head would read the projection
     assert other.final().value.tolist() == history.final().value.tolist()
 
 
 def test_what_training_depends_on_is_not_in_the_probes_address(settings):
     addresses = {
         address_of(settings(algorithm="probe", users=(4, 6), **own))
-        for own in ({}, {"local_epochs": 7}, {"epochs": 9}, {"refit": 1}, {"public": "coco"}, {"tau": 0.3})
+        for own in (
+            {},
+            {"local_epochs": 7},
+            {"epochs": 9},
+            {"refit": 1},
+            {"public": "coco"},
+            {"tau": 0.3},
+        )
     }
     assert len(addresses) == 1
 
@@ -86,7 +119,7 @@ def test_users_without_such_a_head_are_refused(algorithm, users, message):
         parse({"algorithm": algorithm, "setup": "setup2_generation", "users": users})
 
 
-# --- texts by their words ------------------------------------------------------------------------------------------------------
+# --- texts by their words
 
 
 def words(texts, labels):
@@ -115,7 +148,9 @@ def test_texts_of_one_class_need_no_regression():
 
 def test_texts_without_any_word_need_no_regression():
     """A word has two letters or more."""
-    assert TASKS["TC"].by_words(words(["?", "a", "b"], [0, 1, 1]), words(["a dog", "!"], [1, 0])) == 50
+    assert (
+        TASKS["TC"].by_words(words(["?", "a", "b"], [0, 1, 1]), words(["a dog", "!"], [1, 0])) == 50
+    )
 
 
 def test_a_run_says_what_the_words_of_its_texts_give(settings, store):

@@ -1,7 +1,8 @@
 """Statements of the paper about the Muscle loss, held against the library's implementation.
 
-The README's code takes cosine similarities and the library dot products. They agree on unit vectors, and so do their gradients with
-respect to whatever was normalised; hence gradients are compared there, before ``normalize``.
+The README's code takes cosine similarities and the library dot products. They agree on unit
+vectors, and so do their gradients with respect to whatever was normalised; hence gradients are
+compared there, before ``normalize``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def random_temperatures(m: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def brute_force(anchor: Tensor, others: Tensor, tau: float, tau_prime: float) -> Tensor:
-    """Equation (3) by logsumexp over the full table, in float64: exact however extreme the temperatures."""
+    """Equation (3) by logsumexp over the full table, in float64: exact however extreme the
+    temperatures.
+    """
     z = torch.cat([anchor[None], others]).double()
     m, b = len(others), len(anchor)
     table = torch.zeros((b,) * (m + 1), dtype=torch.float64)
@@ -43,12 +46,15 @@ def brute_force(anchor: Tensor, others: Tensor, tau: float, tau_prime: float) ->
     return (table.logsumexp(1) - table[range(b), positive]).mean()
 
 
-# --- what the loss is -------------------------------------------------------------------------------------------------------------------
+# --- what the loss is
 
 
 def test_one_other_member_makes_it_infonce():
     anchor, others = members(1, 16, 32)
-    ours, theirs = (value_and_gradient(loss, anchor, other, 0.3) for loss, other in ((muscle_loss, others), (info_nce, others[0])))
+    ours, theirs = (
+        value_and_gradient(loss, anchor, other, 0.3)
+        for loss, other in ((muscle_loss, others), (info_nce, others[0]))
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
@@ -56,7 +62,10 @@ def test_one_other_member_makes_it_infonce():
 def test_without_gamma_it_is_the_sum_of_pairwise_losses(m):
     """Equation (16)."""
     anchor, others = members(m, 6, 16)
-    ours, theirs = value_and_gradient(muscle_loss, anchor, others, 0.2, 0.2), value_and_gradient(pairwise, anchor, others, 0.2)
+    ours, theirs = (
+        value_and_gradient(muscle_loss, anchor, others, 0.2, 0.2),
+        value_and_gradient(pairwise, anchor, others, 0.2),
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
@@ -65,7 +74,10 @@ def test_without_gamma_it_is_the_sum_of_pairwise_losses(m):
 def test_equals_the_readme_with_a_temperature_for_every_pair(m, b):
     raw, others = vectors(b, 8, seed=m), members(m, b, 8, seed=b)[1]
     heats = random_temperatures(m, seed=m)
-    ours, theirs = value_and_gradient(muscle_loss, raw, others, *heats), value_and_gradient(muscle_loss_dense, raw, others, *heats)
+    ours, theirs = (
+        value_and_gradient(muscle_loss, raw, others, *heats),
+        value_and_gradient(muscle_loss_dense, raw, others, *heats),
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
@@ -74,8 +86,12 @@ def test_float32_agrees_with_float64(m, device):
     """To 1e-5, in loss and gradient, at the paper's temperatures; float32 also on a GPU."""
     raw, others = vectors(12, 32), members(m, 12, 32)[1]
     wide = value_and_gradient(muscle_loss, raw, others)
-    narrow = value_and_gradient(muscle_loss, raw.to(device, torch.float32), others.to(device, torch.float32))
-    torch.testing.assert_close([x.to("cpu", torch.float64) for x in narrow], list(wide), rtol=1e-5, atol=1e-6)
+    narrow = value_and_gradient(
+        muscle_loss, raw.to(device, torch.float32), others.to(device, torch.float32)
+    )
+    torch.testing.assert_close(
+        [x.to("cpu", torch.float64) for x in narrow], list(wide), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_gradient_is_the_derivative():
@@ -94,7 +110,7 @@ def test_equal_representations_give_m_log_b(m):
     assert muscle_loss(z, [z] * m).item() == pytest.approx(m * math.log(7), rel=1e-6)
 
 
-# --- who gets a gradient ----------------------------------------------------------------------------------------------------------------
+# --- who gets a gradient
 
 
 def test_only_the_anchor_gets_a_gradient():
@@ -130,13 +146,15 @@ def test_a_second_derivative_is_refused():
         gradient.sum().backward()
 
 
-# --- the weighting coefficients ---------------------------------------------------------------------------------------------------------
+# --- the weighting coefficients
 
 
 def test_alpha_is_the_readmes():
     anchor, others = members(3, 4, 6)
     heats = random_temperatures(3)
-    torch.testing.assert_close(log_alpha(others, *heats), dense_log_alpha([anchor, *others], *heats)[0])
+    torch.testing.assert_close(
+        log_alpha(others, *heats), dense_log_alpha([anchor, *others], *heats)[0]
+    )
 
 
 def test_alpha_grows_with_dissimilarity():
@@ -148,7 +166,9 @@ def test_alpha_grows_with_dissimilarity():
 
 
 def toy_images() -> Tensor:
-    """Appendix D: a dog, a cat and a bench; dog and cat are the most similar, dog and bench the least. Every model sees them alike."""
+    """Appendix D: a dog, a cat and a bench; dog and cat are the most similar, dog and bench the
+    least. Every model sees them alike.
+    """
     angles = torch.deg2rad(torch.tensor([0.0, 40.0, 100.0]))
     return torch.stack([angles.cos(), angles.sin()], dim=1)
 
@@ -166,12 +186,16 @@ def test_toy_example_moves_weight_to_dissimilar_negatives():
     assert (weighted / plain)[dog, bench] > (weighted / plain)[cat, dog]
 
 
-# --- Theorem 1 --------------------------------------------------------------------------------------------------------------------------
+# --- Theorem 1
 
 
 def gaussian_information(k: int, rho: float, m: int) -> float:
-    """I(x_0; x_1 .. x_m) of k-dimensional standard Gaussians whose coordinates are correlated by rho between any two of them."""
-    explained = m * rho**2 / (1 + (m - 1) * rho)  # squared multiple correlation of x_0 on the others
+    """I(x_0; x_1 .. x_m) of k-dimensional standard Gaussians whose coordinates are correlated by
+    rho between any two of them.
+    """
+    explained = (
+        m * rho**2 / (1 + (m - 1) * rho)
+    )  # squared multiple correlation of x_0 on the others
     return -k / 2 * math.log(1 - explained)
 
 
@@ -180,7 +204,10 @@ def mean_bound(k: int, rho: float, m: int, b: int) -> float:
     generator = torch.Generator().manual_seed(0)
     bounds = []
     for _ in range(640 // b):
-        common, own = torch.randn(b, k, generator=generator), torch.randn(m + 1, b, k, generator=generator)
+        common, own = (
+            torch.randn(b, k, generator=generator),
+            torch.randn(m + 1, b, k, generator=generator),
+        )
         z = normalize(math.sqrt(rho) * common + math.sqrt(1 - rho) * own, dim=-1)
         bounds.append(m * math.log(b) - muscle_loss(z[0], z[1:]).item())
     return sum(bounds) / len(bounds)
@@ -188,9 +215,11 @@ def mean_bound(k: int, rho: float, m: int, b: int) -> float:
 
 @pytest.mark.parametrize("m", [1, 2, 3])
 def test_theorem_1_bounds_the_mutual_information_and_tightens(m):
-    """z_n is a function of x_n, so I(z_0; z_1 .. z_M) <= I(x_0; x_1 .. x_M), which is known in closed form: what bounds the former from
-    below stays under the latter. For M = 1 this holds for any critic; for M > 1 the theorem's proof approximates, and we check the mean.
-    Figure 5's argument is that the bound tightens with B."""
+    """z_n is a function of x_n, so I(z_0; z_1 .. z_M) <= I(x_0; x_1 .. x_M), which is known in
+    closed form: what bounds the former from below stays under the latter. For M = 1 this holds for
+    any critic; for M > 1 the theorem's proof approximates, and we check the mean. Figure 5's
+    argument is that the bound tightens with B.
+    """
     k, rho = 16, 0.5
     bounds = [mean_bound(k, rho, m, b) for b in (4, 16, 64)]
     assert 0 < bounds[0] < bounds[1] < bounds[2] < gaussian_information(k, rho, m)
@@ -201,7 +230,7 @@ def test_theorem_1_gives_no_information_for_independent_members():
     assert max(bounds) <= 0
 
 
-# --- temperatures -----------------------------------------------------------------------------------------------------------------------
+# --- temperatures
 
 
 @pytest.mark.parametrize("tau", [0.05, 0.2, 1.0, 10.0])
@@ -212,7 +241,10 @@ def test_lower_order_temperature_solves_equation_22(tau):
 
 
 def test_a_pair_with_a_large_temperature_contributes_almost_nothing():
-    """Table 9: 100 between users of distant tasks. Here between one other and everybody; the rest's gradient remains, to 5 %."""
+    """Table 9: 100 between users of distant tasks.
+
+    Here between one other and everybody; the rest's gradient remains, to 5 %.
+    """
     raw, others = vectors(8, 16), members(3, 8, 16)[1]
     tau, tau_prime = torch.full((4, 4), 0.2), torch.full((4, 4), 0.15)
     for heats in (tau, tau_prime):
@@ -240,7 +272,10 @@ def test_a_number_is_a_constant_matrix():
 def test_a_learnt_matrix_gets_the_loops_gradient_shared_by_mirror_images(tau_prime):
     anchor, others = members(3, 4, 6)
     entry = torch.ones(4, 4, dtype=torch.float64).triu(1)
-    learnt = [(0.2 * (entry + entry.T)).requires_grad_(), (tau_prime * (entry + entry.T)).requires_grad_()]
+    learnt = [
+        (0.2 * (entry + entry.T)).requires_grad_(),
+        (tau_prime * (entry + entry.T)).requires_grad_(),
+    ]
     ours = torch.autograd.grad(muscle_loss(anchor, others, *learnt), learnt)
     theirs = torch.autograd.grad(muscle_loss_loop(anchor, others, *learnt), learnt)
     for found, loop in zip(ours, theirs, strict=True):
@@ -251,7 +286,12 @@ def test_a_learnt_temperature_changes_neither_value_nor_gradient():
     raw, others = vectors(6, 8), members(3, 6, 8)[1]
     learnt = torch.tensor(0.2, dtype=torch.float64, requires_grad=True)
     assert_equal = torch.testing.assert_close
-    assert_equal(value_and_gradient(muscle_loss, raw, others, learnt), value_and_gradient(muscle_loss, raw, others, 0.2), rtol=0, atol=0)
+    assert_equal(
+        value_and_gradient(muscle_loss, raw, others, learnt),
+        value_and_gradient(muscle_loss, raw, others, 0.2),
+        rtol=0,
+        atol=0,
+    )
 
 
 def test_a_second_derivative_in_a_temperature_is_refused():
@@ -268,7 +308,11 @@ def test_a_temperature_learns():
     log_tau = torch.tensor(0.0, dtype=torch.float64, requires_grad=True)
     first = muscle_loss(anchor, others, log_tau.exp(), 0.05)
     (slope,) = torch.autograd.grad(first, log_tau)
-    assert slope and muscle_loss(anchor, others, (log_tau - 0.1 * slope / slope.abs()).exp().detach(), 0.05) < first
+    assert (
+        slope
+        and muscle_loss(anchor, others, (log_tau - 0.1 * slope / slope.abs()).exp().detach(), 0.05)
+        < first
+    )
 
 
 def test_a_temperature_of_one_row_is_refused():
@@ -286,7 +330,7 @@ def test_functional_gradient_is_autograds(argument):
     assert torch.equal(found, torch.autograd.grad(muscle_loss(*inputs), inputs[argument])[0])
 
 
-# --- slabs ------------------------------------------------------------------------------------------------------------------------------
+# --- slabs
 
 
 @pytest.mark.parametrize("budget", [1, 3_000, 20_000])
@@ -296,8 +340,15 @@ def test_slabs_do_not_change_the_result(m, b, budget):
     raw, others = vectors(b, 8), members(m, b, 8)[1]
     heats = random_temperatures(m)
     whole = value_and_gradient(muscle_loss, raw, others, *heats)
-    torch.testing.assert_close(value_and_gradient(muscle_loss, raw, others, *heats, memory_budget=budget), whole, rtol=1e-11, atol=1e-13)
-    value = muscle_loss(normalize(raw, dim=-1), others, *heats, memory_budget=budget)  # without a gradient
+    torch.testing.assert_close(
+        value_and_gradient(muscle_loss, raw, others, *heats, memory_budget=budget),
+        whole,
+        rtol=1e-11,
+        atol=1e-13,
+    )
+    value = muscle_loss(
+        normalize(raw, dim=-1), others, *heats, memory_budget=budget
+    )  # without a gradient
     torch.testing.assert_close(value, whole[0], rtol=1e-11, atol=0)
 
 
@@ -305,12 +356,16 @@ def test_slabs_do_not_change_the_result(m, b, budget):
 def test_slabs_do_not_change_the_result_in_log_space(budget):
     raw, others = vectors(5, 8), members(3, 5, 8)[1]
     whole = value_and_gradient(muscle_loss, raw, others, 0.2, 1e-3)
-    torch.testing.assert_close(value_and_gradient(muscle_loss, raw, others, 0.2, 1e-3, memory_budget=budget), whole)
+    torch.testing.assert_close(
+        value_and_gradient(muscle_loss, raw, others, 0.2, 1e-3, memory_budget=budget), whole
+    )
 
 
 @pytest.mark.parametrize("m, b", [(3, 48), (4, 24)])
 def test_memory_follows_the_budget(m, b):
-    """What is needed beside the slabs is a few matrices of the inputs' size; the dense form's table has B^(M+1) entries."""
+    """What is needed beside the slabs is a few matrices of the inputs' size; the dense form's table
+    has B^(M+1) entries.
+    """
     anchor, others = members(m, b, 16, dtype=torch.float32)
     anchor.requires_grad_()
     budget = 400_000
@@ -328,19 +383,23 @@ def test_peak_bytes_counts_what_is_held_at_once():
     assert peak_bytes(call) == 3 * 2**20
 
 
-# --- stability --------------------------------------------------------------------------------------------------------------------------
+# --- stability
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("tau_prime", [0.05, 0.03, 0.01, 0.003, 1e-4, 1e-6])
 def test_small_tau_prime_stays_exact(tau_prime, dtype):
-    """2 * sum of gamma runs from 90 to 6e6, past float32's and float64's range of plain products."""
+    """2 * sum of gamma runs from 90 to 6e6, past float32's and float64's range of plain
+    products.
+    """
     anchor, others = members(3, 5, 8, dtype=dtype)
     exact = value_and_gradient(brute_force, anchor.double(), others.double(), 0.2, tau_prime)
     value, gradient = value_and_gradient(muscle_loss, anchor, others, 0.2, tau_prime)
     rtol = 1e-5 if dtype is torch.float32 else 1e-9
     torch.testing.assert_close(value.double(), exact[0], rtol=rtol, atol=rtol)
-    torch.testing.assert_close(gradient.double(), exact[1], rtol=1e-3 if dtype is torch.float32 else 1e-6, atol=rtol)
+    torch.testing.assert_close(
+        gradient.double(), exact[1], rtol=1e-3 if dtype is torch.float32 else 1e-6, atol=rtol
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -348,7 +407,9 @@ def test_small_tau_prime_stays_exact(tau_prime, dtype):
 def test_many_members_stay_exact(m, b, tau_prime, dtype):
     anchor, others = members(m, b, 8, dtype=dtype)
     exact = brute_force(anchor, others, 0.2, tau_prime)
-    assert muscle_loss(anchor, others, 0.2, tau_prime).item() == pytest.approx(exact.item(), rel=1e-5 if dtype is torch.float32 else 1e-9)
+    assert muscle_loss(anchor, others, 0.2, tau_prime).item() == pytest.approx(
+        exact.item(), rel=1e-5 if dtype is torch.float32 else 1e-9
+    )
 
 
 @pytest.mark.parametrize("tau_prime", [0.15, 0.03, 1e-4])
@@ -370,13 +431,17 @@ def test_small_tau_stays_exact(tau):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(dtype):
-    """Rows that were normalised in half precision are admitted; the loss is float32's of the same rounded rows, to 1e-6."""
+    """Rows that were normalised in half precision are admitted; the loss is float32's of the same
+    rounded rows, to 1e-6.
+    """
     raw = vectors(4, 12, 64).to(dtype)
     anchor, others = normalize(raw[0], dim=-1).requires_grad_(), normalize(raw[1:], dim=-1)
     value = muscle_loss(anchor, others)
     value.backward()
     assert value.dtype == torch.float32 and anchor.grad.dtype == dtype
-    assert value.item() == pytest.approx(muscle_loss(anchor.float(), others.float()).item(), rel=1e-6)
+    assert value.item() == pytest.approx(
+        muscle_loss(anchor.float(), others.float()).item(), rel=1e-6
+    )
 
 
 def test_mixed_precision_does_not_reach_inside():
@@ -386,7 +451,7 @@ def test_mixed_precision_does_not_reach_inside():
     assert value == muscle_loss(anchor, others)
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------------------------
+# --- what is refused
 
 
 def spoilt(index: int, row: int, value: float) -> tuple[Tensor, Tensor]:
@@ -443,7 +508,11 @@ def test_bad_shapes_are_refused(shape, others, said):
         (-1.0, 0.15, "tau = -1.0"),
         (math.nan, 0.15, "tau = nan"),
         (0.2, 0.0, r"tau_prime = 0.0 for others\[0\], others\[1\]"),
-        (0.2, 0.3, r"tau_prime = 0.3 exceeds tau = 0.2 for others\[0\], others\[1\]: gamma = -1.667"),
+        (
+            0.2,
+            0.3,
+            r"tau_prime = 0.3 exceeds tau = 0.2 for others\[0\], others\[1\]: gamma = -1.667",
+        ),
         ([[1, 1], [1, 1]], 0.15, r"\(3, 3\)"),
         ([[1, 1, 2], [1, 1, 1], [1, 1, 1]], 0.15, r"tau is not symmetric: \[0, 2\]"),
     ],

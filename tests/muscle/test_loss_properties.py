@@ -27,7 +27,11 @@ def problems(draw, most: int = 3) -> tuple[Tensor, Tensor, float, float]:
 
 @given(problems())
 def test_the_contraction_is_the_loop_forward_and_backward(problem):
-    torch.testing.assert_close(value_and_gradient(muscle_loss, *problem), value_and_gradient(muscle_loss_loop, *problem), **CLOSE)
+    torch.testing.assert_close(
+        value_and_gradient(muscle_loss, *problem),
+        value_and_gradient(muscle_loss_loop, *problem),
+        **CLOSE,
+    )
 
 
 @given(problems(most=5), st.randoms(use_true_random=False))
@@ -35,14 +39,21 @@ def test_the_order_of_the_others_does_not_matter(problem, random):
     raw, others, *heats = problem
     order = random.sample(range(len(others)), len(others))
     torch.testing.assert_close(
-        value_and_gradient(muscle_loss, raw, others[order], *heats), value_and_gradient(muscle_loss, raw, others, *heats), **CLOSE
+        value_and_gradient(muscle_loss, raw, others[order], *heats),
+        value_and_gradient(muscle_loss, raw, others, *heats),
+        **CLOSE,
     )
 
 
 @given(problems(most=5), st.integers(0, 2**32 - 1))
 def test_a_rotation_of_all_representations_rotates_the_gradient(problem, seed):
     raw, others, *heats = problem
-    square = torch.randn(raw.shape[1], raw.shape[1], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    square = torch.randn(
+        raw.shape[1],
+        raw.shape[1],
+        generator=torch.Generator().manual_seed(seed),
+        dtype=torch.float64,
+    )
     rotation = torch.linalg.qr(square).Q
     value, gradient = value_and_gradient(muscle_loss, raw, others, *heats)
     turned = value_and_gradient(muscle_loss, raw @ rotation, others @ rotation, *heats)
@@ -54,7 +65,9 @@ def test_the_gradient_is_orthogonal_to_what_was_normalised(problem):
     raw, *rest = problem
     _, gradient = value_and_gradient(muscle_loss, raw, *rest)
     along = (gradient * raw).sum(1)
-    torch.testing.assert_close(along, torch.zeros_like(along), rtol=0, atol=1e-9 * (1 + gradient.abs().max().item()))
+    torch.testing.assert_close(
+        along, torch.zeros_like(along), rtol=0, atol=1e-9 * (1 + gradient.abs().max().item())
+    )
 
 
 @given(problems(most=5), st.randoms(use_true_random=False))
@@ -62,7 +75,11 @@ def test_the_order_of_the_samples_does_not_matter(problem, random):
     raw, others, *heats = problem
     order = random.sample(range(len(raw)), len(raw))
     value, gradient = value_and_gradient(muscle_loss, raw, others, *heats)
-    torch.testing.assert_close(value_and_gradient(muscle_loss, raw[order], others[:, order], *heats), (value, gradient[order]), **CLOSE)
+    torch.testing.assert_close(
+        value_and_gradient(muscle_loss, raw[order], others[:, order], *heats),
+        (value, gradient[order]),
+        **CLOSE,
+    )
 
 
 @given(problems())
@@ -73,6 +90,11 @@ def test_learnt_temperatures_get_the_loops_gradient(problem):
         variables = [torch.tensor(heat, dtype=torch.float64, requires_grad=True) for heat in heats]
         anchor = raw.clone().requires_grad_()
         value = loss(normalize(anchor, dim=-1), others, *variables)
-        return (value.detach(), *torch.autograd.grad(value, [anchor, *variables], materialize_grads=True))
+        return (
+            value.detach(),
+            *torch.autograd.grad(value, [anchor, *variables], materialize_grads=True),
+        )
 
-    torch.testing.assert_close(gradients(muscle_loss), gradients(muscle_loss_loop), rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(
+        gradients(muscle_loss), gradients(muscle_loss_loop), rtol=1e-7, atol=1e-9
+    )

@@ -1,4 +1,6 @@
-"""The calls of the original code's README: its three-encoder example runs, and says what equation (3) says."""
+"""The calls of the original code's README: its three-encoder example runs, and says what equation
+(3) says.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def test_the_three_encoder_example_runs_as_it_stands():
     torch.manual_seed(0)
     B, d, tau, tau_prime, device = 8, 16, 0.20, 0.15, torch.device("cpu")
     model_A, model_B, model_C = (Encoder(width, d) for width in (24, 16, 32))
-    optimizer_A, optimizer_B, optimizer_C = (torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (model_A, model_B, model_C))
+    optimizer_A, optimizer_B, optimizer_C = (
+        torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (model_A, model_B, model_C)
+    )
     batch, losses = torch.randn(B, 12), []
     for _ in range(20):
         with torch.no_grad():
@@ -57,12 +61,16 @@ def test_the_three_encoder_example_runs_as_it_stands():
 
 @pytest.mark.parametrize("others", [1, 2, 3])
 def test_both_calls_have_one_value_and_one_gradient(others):
-    """Before ``normalize``, as the README's cosine similarities and the library's products differ only along a row."""
+    """Before ``normalize``, as the README's cosine similarities and the library's products differ
+    only along a row.
+    """
     raw = unit(5, 7) * 3
     peers = [unit(5, 7, seed=1 + k) for k in range(others)]
     found = []
     for call in (
-        lambda z: muscle_loss([z, *peers], compute_alpha([z.detach(), *peers], 0.2, 0.15, "cpu"), 0.2, "cpu"),
+        lambda z: muscle_loss(
+            [z, *peers], compute_alpha([z.detach(), *peers], 0.2, 0.15, "cpu"), 0.2, "cpu"
+        ),
         lambda z: muscle_loss(z, peers, 0.2, 0.15),
     ):
         leaf = raw.clone().requires_grad_()
@@ -73,7 +81,9 @@ def test_both_calls_have_one_value_and_one_gradient(others):
 
 
 def test_alpha_is_of_the_pairs_without_the_anchor():
-    """The README's invariants: nothing of the anchor is in it, and with a single other there is no pair."""
+    """The README's invariants: nothing of the anchor is in it, and with a single other there is no
+    pair.
+    """
     a, b, c = (unit(4, 6, seed=seed) for seed in range(3))
     alpha = compute_alpha([a, b, c], 0.2, 0.15, "cpu")
     assert_close(alpha[2, 1, 3], -(1 / 0.15 - 1 / 0.2) * (b[1] @ c[3]))
@@ -83,11 +93,16 @@ def test_alpha_is_of_the_pairs_without_the_anchor():
 
 def test_a_table_of_other_members_is_refused():
     a, b, c = (unit(4, 6, seed=seed) for seed in range(3))
-    with pytest.raises(ValueError, match=r"alpha: compute_alpha gives a table of \(4, 4, 4\) for 3 members, got \(4, 4\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"alpha: compute_alpha gives a table of \(4, 4, 4\) for 3 members, got \(4, 4\)",
+    ):
         muscle_loss([a, b, c], compute_alpha([a, b], 0.2, 0.15), 0.2, "cpu")
     with pytest.raises(ValueError, match="got float"):
         muscle_loss([a, b, c], 0.2, 0.15)
-    with pytest.raises(ValueError, match=r"rep_matrices\[1\] has shape \(5, 6\), the anchor \(4, 6\)"):
+    with pytest.raises(
+        ValueError, match=r"rep_matrices\[1\] has shape \(5, 6\), the anchor \(4, 6\)"
+    ):
         compute_alpha([a, unit(5, 6)], 0.2, 0.15)
     with pytest.raises(ValueError, match="an anchor and at least one other, got 1"):
         compute_alpha([a], 0.2, 0.15)

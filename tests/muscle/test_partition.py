@@ -1,4 +1,6 @@
-"""Who gets which sample: disjoint, of the sizes that were said, even or as uneven as asked for, and the same for a seed."""
+"""Who gets which sample: disjoint, of the sizes that were said, even or as uneven as asked for, and
+the same for a seed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ def _counts(labels: np.ndarray, rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("alpha", [None, 0.1, 1.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_parts_are_disjoint_and_of_the_sizes_asked_for(alpha, seed):
-    options = {"clients": 3, "train_size": 50, "pool": 300, "val": 100, "test": 1000, "public": 700, "alpha": alpha}
+    options = {
+        "clients": 3,
+        "train_size": 50,
+        "pool": 300,
+        "val": 100,
+        "test": 1000,
+        "public": 700,
+        "alpha": alpha,
+    }
     parts = division("IC10", LABELS, TEST_LABELS, options, _rng(seed))
     drawn = np.concatenate([*parts.train, *parts.val, parts.public])
     assert len(np.unique(drawn)) == len(drawn) == 3 * 300 + 3 * 100 + 700
@@ -49,12 +59,21 @@ def test_dirichlet_parts_are_uneven_and_a_users_splits_alike(seed):
     assert train.max(1).min() > 50  # even would be 30 of each class
     for other in (val, test):
         assert np.corrcoef(train.ravel(), other.ravel())[0, 1] > 0.9
-    assert (abs(train[0] - train[1]).sum() + abs(train[0] - train[2]).sum()) / 4 > 100  # and users differ
+    assert (
+        abs(train[0] - train[1]).sum() + abs(train[0] - train[2]).sum()
+    ) / 4 > 100  # and users differ
 
 
 def test_shares_follow_alpha():
-    """The mean of the largest of three shares of Dirichlet(alpha): nearly all for a small alpha, a third for a large one."""
-    for alpha, low, high in ((0.01, 0.95, 1.0), (0.1, 0.8, 0.92), (1.0, 0.58, 0.64), (1000, 0.33, 0.36)):
+    """The mean of the largest of three shares of Dirichlet(alpha): nearly all for a small alpha, a
+    third for a large one.
+    """
+    for alpha, low, high in (
+        (0.01, 0.95, 1.0),
+        (0.1, 0.8, 0.92),
+        (1.0, 0.58, 0.64),
+        (1000, 0.33, 0.36),
+    ):
         drawn = np.random.default_rng(1).dirichlet([alpha] * 3, 2000).max(1).mean()
         weights = shares(2000, 3, alpha, np.random.default_rng(1))
         assert low < drawn < high
@@ -71,16 +90,31 @@ def test_a_scarce_class_is_shared():
 
 
 def test_a_seed_says_it_all():
-    same, again, other = (division("IC10", LABELS, TEST_LABELS, {"alpha": 0.5, "public": None}, _rng(seed)) for seed in (4, 4, 5))
+    same, again, other = (
+        division("IC10", LABELS, TEST_LABELS, {"alpha": 0.5, "public": None}, _rng(seed))
+        for seed in (4, 4, 5)
+    )
     assert np.array_equal(same.train[0], again.train[0])
     assert np.array_equal(same.public, again.public)
     assert set(same.train[0]) != set(other.train[0])
 
 
 def test_sizes_are_appendix_gs():
-    stated = {"IC10": (50, 4000), "IC100": (100, 2000), "MLC": (200, 1000), "SS": (1000, 3000), "TC": (100, 5000)}
+    stated = {
+        "IC10": (50, 4000),
+        "IC100": (100, 2000),
+        "MLC": (200, 1000),
+        "SS": (1000, 3000),
+        "TC": (100, 5000),
+    }
     assert {task: (SIZES[task].local, SIZES[task].test) for task in stated} == stated
-    assert {task: SIZES[task].users for task in stated} == {"IC10": 1, "IC100": 2, "MLC": 3, "SS": 2, "TC": 2}
+    assert {task: SIZES[task].users for task in stated} == {
+        "IC10": 1,
+        "IC100": 2,
+        "MLC": 3,
+        "SS": 2,
+        "TC": 2,
+    }
 
 
 @pytest.mark.parametrize("available", [60, 61, 100, 333, 1000, 5000])
@@ -89,7 +123,9 @@ def test_a_small_archive_scales_down_what_it_can(available):
     train, val, public = fit(parts, available)
     assert 3 * train + 3 * val + public <= available
     assert 20 <= train <= 200
-    assert val == min(50, (available - 60) // 3)  # what was asked for explicitly comes before the defaults
+    assert val == min(
+        50, (available - 60) // 3
+    )  # what was asked for explicitly comes before the defaults
     if available >= 3 * 200 + 3 * 50 + 500:
         assert (train, val, public) == (200, 50, 500)
     elif val == 50:
@@ -104,7 +140,9 @@ def test_a_public_set_does_not_crowd_out_the_users():
 
 
 def test_too_small_an_archive_is_said():
-    with pytest.raises(SourceError, match=r"has 59 samples for 3 x 20 for train: 60 are needed; --train-size"):
+    with pytest.raises(
+        SourceError, match=r"has 59 samples for 3 x 20 for train: 60 are needed; --train-size"
+    ):
         fit([Part("train", 200, 3, 20), Part("public", 500)], 59)
     with pytest.raises(SourceError, match="--pool 30 is smaller than a local training set of 50"):
         division("IC10", LABELS, TEST_LABELS, {"pool": 30}, _rng())

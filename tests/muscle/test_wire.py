@@ -14,7 +14,13 @@ from torch.nn.functional import normalize
 
 from fedmuscle_lib.fedmuscle.objectives import gramian, pairwise
 from fedmuscle_lib.muscle import muscle_loss
-from fedmuscle_lib.muscle.wire import REPLIES, gradient_reply, make_reply, paper_cost_gb, reply_nbytes
+from fedmuscle_lib.muscle.wire import (
+    REPLIES,
+    gradient_reply,
+    make_reply,
+    paper_cost_gb,
+    reply_nbytes,
+)
 
 KINDS = ("dense", "factored", "gradient")
 
@@ -31,15 +37,24 @@ def value_and_gradient(loss, anchor: Tensor) -> tuple[Tensor, Tensor]:
 def test_replies_give_the_loss_and_its_gradient(kind, m, dtype, tolerance):
     anchor, others = members(m, 6, 16, dtype=dtype)
     expected = value_and_gradient(lambda z: muscle_loss(z, others), anchor)
-    torch.testing.assert_close(value_and_gradient(make_reply(kind, anchor, others).loss, anchor), expected, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(
+        value_and_gradient(make_reply(kind, anchor, others).loss, anchor),
+        expected,
+        rtol=tolerance,
+        atol=tolerance,
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_replies_carry_a_temperature_for_every_pair(kind):
     anchor, others = members(3, 5, 8)
-    tau = torch.tensor([[1.0, 0.2, 0.3, 0.4], [0.2, 1.0, 0.5, 0.6], [0.3, 0.5, 1.0, 0.7], [0.4, 0.6, 0.7, 1.0]])
+    tau = torch.tensor(
+        [[1.0, 0.2, 0.3, 0.4], [0.2, 1.0, 0.5, 0.6], [0.3, 0.5, 1.0, 0.7], [0.4, 0.6, 0.7, 1.0]]
+    )
     expected = value_and_gradient(lambda z: muscle_loss(z, others, tau, tau / 2), anchor)
-    torch.testing.assert_close(value_and_gradient(make_reply(kind, anchor, others, tau, tau / 2).loss, anchor), expected)
+    torch.testing.assert_close(
+        value_and_gradient(make_reply(kind, anchor, others, tau, tau / 2).loss, anchor), expected
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -47,7 +62,10 @@ def test_a_step_through_an_encoder_is_the_same(kind):
     """What the client does: the Z^n it sends, detached, is the Z^n it differentiates."""
     inputs, others = members(2, 8, 16)[0], members(3, 8, 4)[1]
     steps = []
-    for loss in (lambda z: muscle_loss(z, others), lambda z: make_reply(kind, z.detach(), others).loss(z)):
+    for loss in (
+        lambda z: muscle_loss(z, others),
+        lambda z: make_reply(kind, z.detach(), others).loss(z),
+    ):
         torch.manual_seed(0)
         encoder = torch.nn.Linear(16, 4, dtype=torch.float64)
         (3 * loss(normalize(encoder(inputs), dim=-1))).backward()
@@ -81,7 +99,9 @@ def test_a_gradient_reply_serves_any_objective(objective):
     expected = value_and_gradient(lambda z: objective(z, others), anchor)
     with torch.no_grad():
         reply = gradient_reply(objective, anchor, others)
-    torch.testing.assert_close(value_and_gradient(reply.loss, anchor), expected, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        value_and_gradient(reply.loss, anchor), expected, rtol=1e-12, atol=1e-14
+    )
 
 
 def test_a_gradient_reply_holds_no_other_users_representations():
@@ -101,12 +121,20 @@ def test_bytes_are_those_of_the_payload(kind, m, dtype):
 
 
 def test_bytes_of_half_precision_inputs_are_float32s():
-    assert make_reply("factored", *members(2, 5, 8, dtype=torch.bfloat16)).nbytes == reply_nbytes("factored", b=5, d=8, m=2)
+    assert make_reply("factored", *members(2, 5, 8, dtype=torch.bfloat16)).nbytes == reply_nbytes(
+        "factored", b=5, d=8, m=2
+    )
 
 
 @pytest.mark.parametrize(
     "kind, m, numbers",
-    [("dense", 3, 8.42e6), ("dense", 5, 8.62e9), ("factored", 3, 27.6e3), ("factored", 5, 51.2e3), ("gradient", 3, 8.2e3)],
+    [
+        ("dense", 3, 8.42e6),
+        ("dense", 5, 8.62e9),
+        ("factored", 3, 27.6e3),
+        ("factored", 5, 51.2e3),
+        ("gradient", 3, 8.2e3),
+    ],
 )
 def test_numbers_a_batch_at_the_papers_size(kind, m, numbers):
     """B = 32, d = 256; the dense reply at M = 5 is 8.62 G numbers and is not made here."""
@@ -115,7 +143,10 @@ def test_numbers_a_batch_at_the_papers_size(kind, m, numbers):
 
 def test_unknown_replies_are_refused_with_the_known_ones():
     anchor, others = members(2, 5, 8)
-    for call in (lambda: make_reply("sparse", anchor, others), lambda: reply_nbytes("sparse", 5, 8, 2)):
+    for call in (
+        lambda: make_reply("sparse", anchor, others),
+        lambda: reply_nbytes("sparse", 5, 8, 2),
+    ):
         with pytest.raises(ValueError, match="'sparse': one of dense, factored, gradient"):
             call()
     assert tuple(REPLIES) == KINDS
@@ -137,6 +168,8 @@ def test_a_gradient_is_refused_for_another_batch():
         reply.loss(anchor[:4])
 
 
-@pytest.mark.parametrize("m, printed", [(1, "0.004"), (2, "0.050"), (3, "0.956"), (4, "19.080"), (5, "381.565")])
+@pytest.mark.parametrize(
+    "m, printed", [(1, "0.004"), (2, "0.050"), (3, "0.956"), (4, "19.080"), (5, "381.565")]
+)
 def test_table_5_comes_out(m, printed):
     assert f"{math.floor(paper_cost_gb(m) * 1000) / 1000:.3f}" == printed

@@ -1,4 +1,6 @@
-"""A federation over loopback and TLS: the numbers of one process, whoever is missing, and whatever the network does."""
+"""A federation over loopback and TLS: the numbers of one process, whoever is missing, and whatever
+the network does.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,21 @@ from fedmuscle_lib.network.service import Connection
 from fedmuscle_lib.network.terms import Limits
 
 
-@pytest.mark.parametrize("terms", [{}, {"reply": "factored"}, {"algorithm": "gramian", "order": "alignment_first"}, {"robust": 1}])
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {},
+        {"reply": "factored"},
+        {"algorithm": "gramian", "order": "alignment_first"},
+        {"robust": 1},
+    ],
+)
 def test_the_numbers_are_those_of_one_process(net, terms):
     net = net(terms=terms | {"rounds": 2})
-    parties = [net.toy(user, limits={"replies": ["gradient", "factored"], "report": user == 2}) for user in USERS]
+    parties = [
+        net.toy(user, limits={"replies": ["gradient", "factored"], "report": user == 2})
+        for user in USERS
+    ]
     net.history = net.federate(parties)
     assert_same(net, parties)
     users = net.history.table("users")
@@ -32,7 +45,7 @@ def test_the_numbers_are_those_of_one_process(net, terms):
     assert (net.folder / "server/users.csv").read_text().count("\n") == 7
 
 
-# --- parties that are missing --------------------------------------------------------------------------------------------------
+# --- parties that are missing
 
 
 class Killed(Exception):
@@ -79,7 +92,9 @@ def test_a_party_that_is_missing_in_a_round_comes_back_with_its_checkpoint(net, 
             future.result()
     assert_same(net, [one, two, back], {1: (3,)})
     users = net.history.table("users")
-    assert users[~users.took_part][["round", "user", "why_not"]].values.tolist() == [[2, 3, "not ready within 0.1 s"]]
+    assert users[~users.took_part][["round", "user", "why_not"]].values.tolist() == [
+        [2, 3, "not ready within 0.1 s"]
+    ]
     assert "user 3: from its checkpoint after round 1" in net.told
 
 
@@ -108,8 +123,16 @@ def test_who_falls_silent_is_left_out_of_the_rest_of_the_round(net, monkeypatch)
     with pytest.raises(Killed):
         futures[2].result()
     users = history.table("users")
-    assert users.took_part.all() and users.why_not[2] == "left in round 1, CL epoch 1, batch 2: no representations came in time"
-    assert users.uplink_bytes.tolist() == [2048, 2048, 1024] and users.downlink_bytes.tolist() == [2056, 2056, 1028]
+    assert (
+        users.took_part.all()
+        and users.why_not[2]
+        == "left in round 1, CL epoch 1, batch 2: no representations came in time"
+    )
+    assert users.uplink_bytes.tolist() == [2048, 2048, 1024] and users.downlink_bytes.tolist() == [
+        2056,
+        2056,
+        1028,
+    ]
 
 
 def test_the_last_of_a_round_leaves_it_where_the_others_left(net, monkeypatch):
@@ -172,25 +195,38 @@ def test_a_late_party_hears_that_all_rounds_are_over(net, monkeypatch):
         futures = [pool.submit(party.run) for party in (one, two, three)]
         users = served.result().table("users")
         assert [future.result() for future in futures] == [None] * 3
-    assert users.took_part.tolist() == [True, True, False] and "user 3: all rounds are over" in net.told
+    assert (
+        users.took_part.tolist() == [True, True, False]
+        and "user 3: all rounds are over" in net.told
+    )
 
 
 def test_too_few_parties_end_the_server_which_says_for_whom_it_waited(net):
     net = net(bounds={"start": 0.2})
-    with net.serving() as served, pytest.raises(Waited, match="waited 0.2 s for users 1, 2, 3: round 1 needs 2 users and has none"):
+    with (
+        net.serving() as served,
+        pytest.raises(
+            Waited, match="waited 0.2 s for users 1, 2, 3: round 1 needs 2 users and has none"
+        ),
+    ):
         served.result()
 
 
-# --- what a party may not send -------------------------------------------------------------------------------------------------
+# --- what a party may not send
 
 SPOILT = {
-    "a representation that is not finite": lambda message, z: (message, z.index_fill(0, torch.tensor([3]), torch.nan)),
+    "a representation that is not finite": lambda message, z: (
+        message,
+        z.index_fill(0, torch.tensor([3]), torch.nan),
+    ),
     r"representations for .* of shape \(31, 8\)": lambda message, z: (message, z[1:]),
     "as torch.int64": lambda message, z: (message, z.long()),
     "norm 1.1": lambda message, z: (message, z * 1.1),
-    "for round 1, CL epoch 1, batch 8; the open batch is round 1, CL epoch 1, batch 1": lambda message, z: (
-        message.model_copy(update={"position": 7}),
-        z,
+    "for round 1, CL epoch 1, batch 8; the open batch is round 1, CL epoch 1, batch 1": (
+        lambda message, z: (
+            message.model_copy(update={"position": 7}),
+            z,
+        )
     ),
 }
 
@@ -207,7 +243,9 @@ def test_what_is_no_representation_is_refused_and_the_others_go_on(net, why):
     with pytest.raises(RefusedMessage, match=f"user 3 sent .*{why}"):
         futures[2].result()
     assert futures[0].result() is futures[1].result() is None
-    assert users.why_not.isna().tolist() == [True, True, False] and "user 3 sent" in users.why_not[2]
+    assert (
+        users.why_not.isna().tolist() == [True, True, False] and "user 3 sent" in users.why_not[2]
+    )
     assert users.uplink_bytes.tolist() == [2048, 2048, 0]
 
 
@@ -225,7 +263,9 @@ def test_another_message_for_a_batch_is_refused_and_the_same_one_is_answered_aga
     with net.serving() as served, ThreadPoolExecutor(3) as pool:
         futures = [pool.submit(party.run) for party in (one, two, three)]
         history = served.result()
-    with pytest.raises(RefusedMessage, match="user 3 sent representations twice for round 1, CL epoch 1, batch 2"):
+    with pytest.raises(
+        RefusedMessage, match="user 3 sent representations twice for round 1, CL epoch 1, batch 2"
+    ):
         futures[2].result()
     assert again == [True, True] and history.table("users").uplink_bytes.tolist() == [2048] * 3
 
@@ -239,7 +279,9 @@ def test_a_message_that_the_network_delays_behind_a_later_one_is_no_second_one(n
         answer = exchanged(message, z)
         sent.append((message, z))
         if message.position:
-            with pytest.raises(LeftOut, match="user 3 sent round 1, CL epoch 1, batch 1 again, after a later one"):
+            with pytest.raises(
+                LeftOut, match="user 3 sent round 1, CL epoch 1, batch 1 again, after a later one"
+            ):
                 exchanged(*sent[0])
         return answer
 
@@ -248,7 +290,7 @@ def test_a_message_that_the_network_delays_behind_a_later_one_is_no_second_one(n
     assert len(sent) == 2 and net.history.table("users").why_not.isna().all()
 
 
-# --- who may not join ----------------------------------------------------------------------------------------------------------
+# --- who may not join
 
 
 @pytest.mark.parametrize(
@@ -258,7 +300,11 @@ def test_a_message_that_the_network_delays_behind_a_later_one_is_no_second_one(n
         (9, {}, "user 9 may not join 'toys': its server's file has users 1, 2, 3"),
         (3, {"public": "coco"}, "user 3 has another public set: its images have the SHA-256"),
         (3, {"limits": {"rounds": 2}}, "the server asks for 3 rounds; the limit in your file is 2"),
-        (3, {"limits": {"megabytes": 0.001}}, "the server asks for 0.006144 megabytes; the limit in your file is 0.001"),
+        (
+            3,
+            {"limits": {"megabytes": 0.001}},
+            "the server asks for 0.006144 megabytes; the limit in your file is 0.001",
+        ),
     ],
 )
 def test_who_may_not_or_will_not_join_is_told_why(net, user, given, why):
@@ -271,9 +317,18 @@ def test_who_may_not_or_will_not_join_is_told_why(net, user, given, why):
 def joining(net: Net, server: Aggregator, user: int) -> Join:
     """A user's answer to what it has to sign."""
     challenge = server.hello(user)
-    key, signature = keys.sign(keys.private_key(net.keys / f"user_{user}.key"), server.terms.name, user, challenge.nonce)
+    key, signature = keys.sign(
+        keys.private_key(net.keys / f"user_{user}.key"), server.terms.name, user, challenge.nonce
+    )
     public = challenge.terms.public["images"]
-    return Join(user=user, nonce=challenge.nonce, key=key, signature=signature, reads="images", public=public)
+    return Join(
+        user=user,
+        nonce=challenge.nonce,
+        key=key,
+        signature=signature,
+        reads="images",
+        public=public,
+    )
 
 
 def test_an_answer_that_was_lost_and_a_server_that_was_started_again_are_no_refusal(net):
@@ -320,7 +375,10 @@ def test_a_user_that_joins_from_elsewhere_ends_its_first_session(net):
     """For good: the two would end each other's sessions for ever."""
     net = net()
     terms = net.file.agreed()
-    with net.listening(), Connection(net.address, net.keys / "server.pem", Limits(), net.told.append) as first:
+    with (
+        net.listening(),
+        Connection(net.address, net.keys / "server.pem", Limits(), net.told.append) as first,
+    ):
         agree = lambda terms: ("images", terms.public["images"])  # noqa: E731
         assert first.join(1, keys.private_key(net.keys / "user_1.key"), agree) == 0
         with Connection(net.address, net.keys / "server.pem", Limits(), net.told.append) as second:
@@ -333,7 +391,12 @@ def test_a_user_that_joins_from_elsewhere_ends_its_first_session(net):
 def test_a_server_with_another_certificate_is_not_spoken_to(net, tmp_path):
     net = net()
     keys.make(tmp_path / "other", [], ["127.0.0.1"])
-    with net.listening(), pytest.raises(DataError, match=r"127\.0\.0\.1:\d+: its certificate is not signed by your root"):
+    with (
+        net.listening(),
+        pytest.raises(
+            DataError, match=r"127\.0\.0\.1:\d+: its certificate is not signed by your root"
+        ),
+    ):
         net.toy(1, root=tmp_path / "other/server.pem").run()
 
 

@@ -1,4 +1,6 @@
-"""A network that breaks or delays connections, and a server or a party that is killed, change no number."""
+"""A network that breaks or delays connections, and a server or a party that is killed, change no
+number.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,18 @@ from fedmuscle_lib.runs.store import unpacked
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch) -> None:
-    """Of parties whose calls fail one after the other, such as the last breaks, which are all of one message."""
+    """Of parties whose calls fail one after the other, such as the last breaks, which are all of
+    one message.
+    """
     monkeypatch.setattr(service, "_LONGEST_PAUSE", 0.2)
 
 
 def tables(net: Net) -> list[torch.Tensor]:
     """What the parties' last checkpoints hold."""
-    return [unpacked((net.folder / f"party_{user}/checkpoint.pt").read_bytes())["clients"][0]["table"] for user in USERS]
+    return [
+        unpacked((net.folder / f"party_{user}/checkpoint.pt").read_bytes())["clients"][0]["table"]
+        for user in USERS
+    ]
 
 
 def assert_same(net: Net) -> None:
@@ -45,10 +52,15 @@ def assert_same(net: Net) -> None:
     toys, losses = in_one_process(terms)
     assert all(torch.equal(table, toy.table) for table, toy in zip(tables(net), toys, strict=True))
     history = History(net.folder / "server", terms)
-    assert history.table("rounds").alignment_loss.tolist() == losses and history.table("users").why_not.isna().all()
+    assert (
+        history.table("rounds").alignment_loss.tolist() == losses
+        and history.table("users").why_not.isna().all()
+    )
 
 
-@pytest.mark.parametrize("spoil", [Breaks(5000, 3), lambda total: time.sleep(0.02)], ids=["breaks", "delays"])
+@pytest.mark.parametrize(
+    "spoil", [Breaks(5000, 3), lambda total: time.sleep(0.02)], ids=["breaks", "delays"]
+)
 def test_a_bad_network_changes_nothing(net, spoil):
     net = net()
     with Relay(net.address, spoil).running() as relay:
@@ -61,7 +73,11 @@ def test_a_bad_network_changes_nothing(net, spoil):
 def test_a_connection_that_a_firewall_forgot_is_made_anew(net, monkeypatch):
     """Nothing comes through it any more, and nobody says so."""
     monkeypatch.setattr(service, "POLL", -8)  # so that a call has 2 s
-    net, over, forgotten = net(bounds={"start": 300, "round": 60, "batch": 60}), threading.Event(), set[int]()
+    net, over, forgotten = (
+        net(bounds={"start": 300, "round": 60, "batch": 60}),
+        threading.Event(),
+        set[int](),
+    )
 
     def forgets(total):
         if total > 10_000 and not forgotten:
@@ -69,7 +85,9 @@ def test_a_connection_that_a_firewall_forgot_is_made_anew(net, monkeypatch):
         return threading.get_ident() in forgotten and over.wait(300)
 
     with Relay(net.address, forgets).running() as relay:
-        net.federate([net.toy(1), net.toy(2), net.toy(3, address=relay.address, limits={"wait": 25})])
+        net.federate(
+            [net.toy(1), net.toy(2), net.toy(3, address=relay.address, limits={"wait": 25})]
+        )
         over.set()
     assert_same(net)
     assert forgotten
@@ -81,17 +99,29 @@ def test_calls_that_send_no_message_keep_nobody_out(net, monkeypatch):
     monkeypatch.setattr(service, "POLL", -8)  # so that a call has 2 s
     net, over = net(), threading.Event()
     root = net.keys / "server.pem"
-    with net.listening(), grpc.secure_channel(str(net.address), grpc.ssl_channel_credentials(root.read_bytes())) as channel:
-        held = [channel.stream_unary(f"/{SERVICE}/hello").future(iter(over.wait, True)) for _ in range(100)]
+    with (
+        net.listening(),
+        grpc.secure_channel(
+            str(net.address), grpc.ssl_channel_credentials(root.read_bytes())
+        ) as channel,
+    ):
+        held = [
+            channel.stream_unary(f"/{SERVICE}/hello").future(iter(over.wait, True))
+            for _ in range(100)
+        ]
         with Connection(net.address, root, Limits(wait=60), net.told.append) as honest:
             assert honest.ask("hello", Hello(user=1), Challenge).terms == net.file.agreed()
             assert eventually(lambda: all(call.done() for call in held))
         over.set()
 
 
-@pytest.mark.parametrize(("at", "times"), [("batch", 1), ("account", 1), ("account", 2), ("kept", 1)])
+@pytest.mark.parametrize(
+    ("at", "times"), [("batch", 1), ("account", 1), ("account", 2), ("kept", 1)]
+)
 def test_a_server_that_ends_in_a_round_resumes(net, at, times, monkeypatch):
-    """Between two batches, after the parties are through with a round that it has not kept, and after one of which it has no reports."""
+    """Between two batches, after the parties are through with a round that it has not kept, and
+    after one of which it has no reports.
+    """
     net, ended = net(), list[int]()
     of = Aggregator._align if at == "batch" else Aggregator._account
 
@@ -108,7 +138,11 @@ def test_a_server_that_ends_in_a_round_resumes(net, at, times, monkeypatch):
                 eventually(lambda: len([line for line in net.told if "round 2/3" in line]) == 4)
                 monkeypatch.undo()
             else:
-                eventually(lambda: len([line for line in net.told if "round 2/3" in line]) == 3 * len(ended))
+                eventually(
+                    lambda: (
+                        len([line for line in net.told if "round 2/3" in line]) == 3 * len(ended)
+                    )
+                )
             raise InterruptedError("as if it was killed")
         return of(self, round, *rest)
 
@@ -133,8 +167,12 @@ def test_a_server_that_ends_in_a_round_resumes(net, at, times, monkeypatch):
     assert History(net.folder / "server", net.file.agreed()).table("users").value.notna().all()
 
 
-def served_while_one_is_started_again(net: Net, one: Any, two: Any, killed: Any, again: Any) -> pd.DataFrame:
-    """The history's users of a federation that all end in, of which one party is interrupted and started again."""
+def served_while_one_is_started_again(
+    net: Net, one: Any, two: Any, killed: Any, again: Any
+) -> pd.DataFrame:
+    """The history's users of a federation that all end in, of which one party is interrupted and
+    started again.
+    """
 
     def and_again() -> None:
         with pytest.raises(InterruptedError):
@@ -161,14 +199,19 @@ def test_a_party_that_is_started_again_at_once_takes_part_in_the_next_round(net)
 
     three._exchanged = ends
     users = served_while_one_is_started_again(net, one, two, three, again)
-    assert users.took_part.all() and users.why_not.dropna().tolist() == ["left in round 1, CL epoch 1, batch 2: user 3 was started again"]
+    assert users.took_part.all() and users.why_not.dropna().tolist() == [
+        "left in round 1, CL epoch 1, batch 2: user 3 was started again"
+    ]
 
 
 @pytest.mark.parametrize("round", [0, 1])
 def test_what_a_party_lost_after_the_last_batch_is_said(net, round):
     net = net(terms={"rounds": 3, "others": 1})
     one, two, three, again = (net.toy(user) for user in (1, 2, 3, 3))
-    evaluated, accounted = three._evaluated, lambda: any(line.startswith(f"round {round + 1}/3") for line in net.told)
+    evaluated, accounted = (
+        three._evaluated,
+        lambda: any(line.startswith(f"round {round + 1}/3") for line in net.told),
+    )
 
     def ends(at):
         if at == round and eventually(accounted):
@@ -183,7 +226,11 @@ def test_what_a_party_lost_after_the_last_batch_is_said(net, round):
 
 def test_what_a_party_lost_when_the_server_was_killed_too_is_said(net, monkeypatch):
     """The server kept the round, and the party did not."""
-    net, accounted, account = net(terms={"rounds": 2, "others": 1}), threading.Event(), Aggregator._account
+    net, accounted, account = (
+        net(terms={"rounds": 2, "others": 1}),
+        threading.Event(),
+        Aggregator._account,
+    )
     one, two, three, again = (net.toy(user) for user in (1, 2, 3, 3))
 
     def ends(self, round, *rest):
@@ -201,12 +248,16 @@ def test_what_a_party_lost_when_the_server_was_killed_too_is_said(net, monkeypat
     with ThreadPoolExecutor(3) as pool:
         with net.serving() as served:
             futures = [pool.submit(party.run) for party in (one, two, three)]
-            assert isinstance(served.exception(), InterruptedError) and isinstance(futures[2].exception(), InterruptedError)
+            assert isinstance(served.exception(), InterruptedError) and isinstance(
+                futures[2].exception(), InterruptedError
+            )
         with net.serving() as served:
             futures[2] = pool.submit(again.run)
             users = served.result().table("users")
         assert [future.result() for future in futures] == [None] * 3
-    assert users[users.why_not.notna()][["round", "user", "why_not"]].values.tolist() == [[1, 3, LOST]]
+    assert users[users.why_not.notna()][["round", "user", "why_not"]].values.tolist() == [
+        [1, 3, LOST]
+    ]
 
 
 def test_a_server_that_is_started_again_after_the_end_waits_for_nobody(net):
@@ -219,20 +270,27 @@ def test_a_server_that_is_started_again_after_the_end_waits_for_nobody(net):
 
 
 def test_half_files_of_a_killed_process_are_removed(tmp_path):
-    for name in (".checkpoint.pt-0123abcd", ".state.json-0123abcd", ".users.csv-0123abcd", "mine.csv"):
+    for name in (
+        ".checkpoint.pt-0123abcd",
+        ".state.json-0123abcd",
+        ".users.csv-0123abcd",
+        "mine.csv",
+    ):
         (tmp_path / name).touch()
     with alone(tmp_path):
         assert {path.name for path in tmp_path.iterdir()} == {"lock", "mine.csv"}
 
 
-# --- processes, and kill -9 ----------------------------------------------------------------------------------------------------
+# --- processes, and kill -9
 
 
 @pytest.mark.slow
 def test_killed_processes_resume_and_leave_nothing(net, monkeypatch):
     """The server is killed in the second round and a party in the third; both are started again."""
     net = net(terms={"rounds": 4})
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # of the one process that imports what the others share
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(filter(None, sys.path))
+    )  # of the one process that imports what the others share
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["toys"])
 

@@ -14,7 +14,9 @@ from fedmuscle_lib.network.party import Party
 from fedmuscle_lib.network.terms import Terms
 from fedmuscle_lib.runs.loop import _same
 
-_ONE_AT_A_TIME = threading.Lock()  # transformers sets the type of new tensors while it loads a model
+_ONE_AT_A_TIME = (
+    threading.Lock()
+)  # transformers sets the type of new tensors while it loads a model
 
 
 class InAThread(Party):
@@ -25,7 +27,11 @@ class InAThread(Party):
             super()._begin(terms)
 
 
-@pytest.mark.parametrize("users", [(5, 6), pytest.param((1, 2, 3, 4, 5, 6), marks=pytest.mark.slow)], ids=["two", "setup1"])
+@pytest.mark.parametrize(
+    "users",
+    [(5, 6), pytest.param((1, 2, 3, 4, 5, 6), marks=pytest.mark.slow)],
+    ids=["two", "setup1"],
+)
 def test_mini_gives_the_numbers_of_one_process(net, settings, users):
     """Weights, optimisers, metrics, losses and bytes."""
     given = {"rounds": 2, "users": users, "others": min(3, len(users) - 1)}
@@ -34,11 +40,18 @@ def test_mini_gives_the_numbers_of_one_process(net, settings, users):
         rounds = Rounds(ours)
         for round in range(ours.rounds):
             rounds.round(round)
-    net = net(users=users, terms={"rounds": ours.rounds, "proj_dim": ours.proj_dim, "others": ours.others})
+    net = net(
+        users=users, terms={"rounds": ours.rounds, "proj_dim": ours.proj_dim, "others": ours.others}
+    )
     parties = []
     for user in ours.members:
         own: dict[str, Any] = {"profile": "mini", "local_epochs": 1, "evaluate_every": 1}
-        about = {"task": user.task, "client": user.client, "train_samples": user.train_samples, "limits": {"report": True}}
+        about = {
+            "task": user.task,
+            "client": user.client,
+            "train_samples": user.train_samples,
+            "limits": {"report": True},
+        }
         model = net.data / "models" / ours.backbones[user.model]
         compare = user.number == 6
         file = net.party_file(user.number, settings=own, model=model, compare=compare, **about)
@@ -50,17 +63,25 @@ def test_mini_gives_the_numbers_of_one_process(net, settings, users):
     of_rounds = {name: pd.DataFrame(rounds.rows[name]) for name in ("metrics", "costs", "losses")}
     after = of_rounds["metrics"].query("phase == 'after_alignment'")
     reported = history.table("users")
-    assert reported.value.tolist() == after.value.tolist() and reported.metric.tolist() == after.metric.tolist()
+    assert (
+        reported.value.tolist() == after.value.tolist()
+        and reported.metric.tolist() == after.metric.tolist()
+    )
     for name in ("uplink_bytes", "downlink_bytes"):
         assert reported[name].tolist() == of_rounds["costs"][name].tolist()
     assert history.rows["measures"] == rounds.rows["measures"]
     own = pd.read_csv(net.folder / f"party_{users[-1]}/history.csv")
     losses = of_rounds["losses"].query(f"user == {users[-1]}")
-    assert own.local_loss.tolist() == losses.local.tolist() and own.alignment_loss.tolist() == losses.alignment.tolist()
+    assert (
+        own.local_loss.tolist() == losses.local.tolist()
+        and own.alignment_loss.tolist() == losses.alignment.tolist()
+    )
     alone = settings(rounds=2, users=(6,), algorithm="local", others=1)
     with fixed_state(1):
         local = Rounds(alone)
         for round in range(alone.rounds):
             local.round(round)
-    beside = pd.DataFrame(local.rows["metrics"]).query("user == 6 and phase == 'after_alignment'").value
+    beside = (
+        pd.DataFrame(local.rows["metrics"]).query("user == 6 and phase == 'after_alignment'").value
+    )
     assert reported[reported.user == 6].local.tolist() == beside.tolist()

@@ -39,7 +39,11 @@ def test_a_party_without_the_public_set_fetches_it(net, tmp_path, spoil):
 
 
 @pytest.mark.parametrize(
-    ("given", "why"), [({"fetch": 0.001}, "limits.fetch: the public set has more than 0.001 MB"), ({}, "only its digest")]
+    ("given", "why"),
+    [
+        ({"fetch": 0.001}, "limits.fetch: the public set has more than 0.001 MB"),
+        ({}, "only its digest"),
+    ],
 )
 def test_a_party_that_gets_no_public_set_says_why(net, tmp_path, given, why):
     net = net()
@@ -51,7 +55,9 @@ def test_a_party_that_gets_no_public_set_says_why(net, tmp_path, given, why):
 
 
 def renamed(name: str, head: Files, content: torch.Tensor) -> bytes:
-    return pack(Files.model_construct(names=(name, *head.names[1:]), sizes=head.sizes), {CONTENT: content})
+    return pack(
+        Files.model_construct(names=(name, *head.names[1:]), sizes=head.sizes), {CONTENT: content}
+    )
 
 
 SPOILT: dict[str, Callable[[Files, torch.Tensor], bytes]] = {
@@ -60,7 +66,9 @@ SPOILT: dict[str, Callable[[Files, torch.Tensor], bytes]] = {
     "sent no Files: names.0": partial(renamed, "a\0b.png"),
     r"sent '\.\.', which is no file of a public set": partial(renamed, ".."),
     "sent 'run.sh', which is no file of a public set": partial(renamed, "run.sh"),
-    "sent '00001.png', which is no file of a public set, or sent it twice": lambda head, content: renamed(head.names[1], head, content),
+    "sent '00001.png', which is no file of a public set, or sent it twice": (
+        lambda head, content: renamed(head.names[1], head, content)
+    ),
     "whose sizes are others than it says": lambda head, content: pack(head, {CONTENT: content[1:]}),
     "sent files whose sizes": lambda head, content: pack(head, {CONTENT: content.float()}),
     "more than 500 MB or 8 images": lambda head, content: pack(
@@ -74,11 +82,18 @@ SPOILT: dict[str, Callable[[Files, torch.Tensor], bytes]] = {
 def test_files_that_are_no_public_set_are_refused_and_leave_nothing(small_world, tmp_path, why):
     def call(name, content):
         first = unpack("user 1", Fetch, content)[0].first
-        head, tensors = unpack("the server", Files, public.part(small_world / VOC, 8, first), CONTENT)
+        head, tensors = unpack(
+            "the server", Files, public.part(small_world / VOC, 8, first), CONTENT
+        )
         return SPOILT[why](head, tensors[CONTENT])
 
     named = Path(first_images(small_world / VOC, 8)[1]).name
-    terms = Terms(name="a", public={"images": public_digest(small_world / VOC, 8, "images")}, public_size=8, public_batch=4)
+    terms = Terms(
+        name="a",
+        public={"images": public_digest(small_world / VOC, 8, "images")},
+        public_size=8,
+        public_batch=4,
+    )
     with pytest.raises(RefusedMessage, match=why.replace("00001.png", named)):
         public.fetch(call, tmp_path / "own/set", 1, terms, "images", 5e8)
     assert [path for path in tmp_path.rglob("*")] == [tmp_path / "own"]
@@ -86,10 +101,16 @@ def test_files_that_are_no_public_set_are_refused_and_leave_nothing(small_world,
 
 def test_captions_are_fetched_for_who_reads_texts(mini_world, tmp_path):
     folder = mini_world / "TC/flicker_public"
-    terms = Terms(name="a", public={kind: public_digest(folder, 32, kind) for kind in ("images", "texts")}, public_size=32)
+    terms = Terms(
+        name="a",
+        public={kind: public_digest(folder, 32, kind) for kind in ("images", "texts")},
+        public_size=32,
+    )
     call = lambda name, content: public.part(folder, 32, unpack("user 1", Fetch, content)[0].first)  # noqa: E731
     public.fetch(call, tmp_path / "set", 1, terms, "texts", 5e8)
-    assert (tmp_path / "set" / CAPTIONS).exists() and public_digest(tmp_path / "set", 32, "texts") == terms.public["texts"]
+    assert (tmp_path / "set" / CAPTIONS).exists() and public_digest(
+        tmp_path / "set", 32, "texts"
+    ) == terms.public["texts"]
 
 
 def test_what_a_killed_party_left_of_a_fetch_is_removed(small_world, tmp_path):
@@ -98,7 +119,14 @@ def test_what_a_killed_party_left_of_a_fetch_is_removed(small_world, tmp_path):
         left.mkdir()
         (place / ".fedmuscle-scratch").rename(left / ".fedmuscle-scratch")
         (left / "half.png").touch()
-    terms = Terms(name="a", public={"images": public_digest(small_world / VOC, 8, "images")}, public_size=8, public_batch=4)
-    call = lambda name, content: public.part(small_world / VOC, 8, unpack("user 1", Fetch, content)[0].first)  # noqa: E731
+    terms = Terms(
+        name="a",
+        public={"images": public_digest(small_world / VOC, 8, "images")},
+        public_size=8,
+        public_batch=4,
+    )
+    call = lambda name, content: public.part(  # noqa: E731
+        small_world / VOC, 8, unpack("user 1", Fetch, content)[0].first
+    )
     public.fetch(call, tmp_path / "set", 1, terms, "images", 5e8)
     assert [path.name for path in tmp_path.iterdir()] == ["set"]

@@ -39,11 +39,16 @@ def free_port() -> int:
 
 
 class Toy:
-    """A client whose model is a table of one vector for each public sample. Local training moves it by what its user's draws say."""
+    """A client whose model is a table of one vector for each public sample.
+
+    Local training moves it by what its user's draws say.
+    """
 
     def __init__(self, number: int, terms: Terms) -> None:
         self.user, self.task = SimpleNamespace(number=number), SimpleNamespace(metric="Accuracy")
-        self.table = torch.randn(terms.public_size, terms.proj_dim, generator=generator("table", number)).requires_grad_()
+        self.table = torch.randn(
+            terms.public_size, terms.proj_dim, generator=generator("table", number)
+        ).requires_grad_()
         self.epochs, self.losses = 0, list[float]()
 
     def begin_round(self, round: int) -> None:
@@ -55,7 +60,9 @@ class Toy:
     def fit(self) -> None:
         self.epochs += 1
         with torch.no_grad():
-            self.table += 0.1 * torch.randn(self.table.shape, generator=generator("fit", self.user.number, self.epochs))
+            self.table += 0.1 * torch.randn(
+                self.table.shape, generator=generator("fit", self.user.number, self.epochs)
+            )
 
     def represent(self, rows: Tensor) -> Tensor:
         self._z = normalize(self.table[rows], dim=1)
@@ -84,12 +91,16 @@ class Toy:
 
 
 class ToyParty(Party):
-    """A party with a :class:`Toy`; ``before_round`` is called with each round that it begins, from 0."""
+    """A party with a :class:`Toy`; ``before_round`` is called with each round that it begins, from
+    0.
+    """
 
     before_round: Callable[[int], object] = staticmethod(lambda round: None)
 
     def _begin(self, terms: Terms) -> None:
-        self._settings = SimpleNamespace(threads=1, rounds=terms.rounds, evaluates=lambda round: True)
+        self._settings = SimpleNamespace(
+            threads=1, rounds=terms.rounds, evaluates=lambda round: True
+        )
         self._algorithm = algorithms.get(terms.algorithm)(terms)
         self._local = SimpleNamespace(local_phase=lambda client, round: client.fit())
         self._clients = [Toy(self.file.user, terms)]
@@ -99,13 +110,19 @@ class ToyParty(Party):
         return super()._round(round)
 
 
-def in_one_process(terms: Terms, missing: dict[int, tuple[int, ...]] | None = None) -> tuple[list[Toy], list[float]]:
-    """Toys after all rounds without a network, and each round's alignment loss; ``missing`` users by round take no part in it."""
+def in_one_process(
+    terms: Terms, missing: dict[int, tuple[int, ...]] | None = None
+) -> tuple[list[Toy], list[float]]:
+    """Toys after all rounds without a network, and each round's alignment loss; ``missing`` users
+    by round take no part in it.
+    """
     toys, losses = [Toy(user, terms) for user in USERS], []
     algorithm = algorithms.get(terms.algorithm)(terms)
     for round in range(terms.rounds):
         there = [toy for toy in toys if toy.user.number not in (missing or {}).get(round, ())]
-        server = Server([toy.user.number for toy in there], terms.others, terms.proj_dim, (terms.seed,))
+        server = Server(
+            [toy.user.number for toy in there], terms.others, terms.proj_dim, (terms.seed,)
+        )
         for phase in algorithm.phases():
             if phase == "after_alignment":
                 losses.append(algorithm.communicate(Federation(there, server), round))
@@ -118,8 +135,16 @@ def in_one_process(terms: Terms, missing: dict[int, tuple[int, ...]] | None = No
 class Net:
     """A server's and parties' files in a folder, and what runs of them."""
 
-    def __init__(self, folder: Path, keys: Path, data: Path, users: Sequence[int] = USERS, **given: Any) -> None:
-        terms = {"name": "toys", "rounds": 3, "others": 2, "public_size": 64, "proj_dim": 8} | given.pop("terms", {})
+    def __init__(
+        self, folder: Path, keys: Path, data: Path, users: Sequence[int] = USERS, **given: Any
+    ) -> None:
+        terms = {
+            "name": "toys",
+            "rounds": 3,
+            "others": 2,
+            "public_size": 64,
+            "proj_dim": 8,
+        } | given.pop("terms", {})
         own: dict[str, Any] = {
             "address": f"127.0.0.1:{free_port()}",
             "folder": folder / "server",
@@ -170,7 +195,9 @@ class Net:
     def listening(self) -> Iterator[None]:
         """A server that does no round."""
         folder = self.file.public if isinstance(self.file.public, Path) else None
-        with listening(self.aggregator(), self.address, self.file.certificate, self.file.key, folder):
+        with listening(
+            self.aggregator(), self.address, self.file.certificate, self.file.key, folder
+        ):
             yield
 
     def aggregator(self) -> Aggregator:
@@ -189,7 +216,9 @@ class Net:
             return history
 
 
-def assert_same(net: Net, parties: list[ToyParty], missing: dict[int, tuple[int, ...]] | None = None) -> None:
+def assert_same(
+    net: Net, parties: list[ToyParty], missing: dict[int, tuple[int, ...]] | None = None
+) -> None:
     toys, losses = in_one_process(net.file.agreed(), missing)
     for party, toy in zip(parties, toys, strict=True):
         assert torch.equal(party._clients[0].table, toy.table)

@@ -46,7 +46,9 @@ def test_nothing_of_an_execution_is_left(path):
     for cell in code_cells(path):
         if tags(cell) & CHECKED:
             assert tags(cell) >= CHECKED
-            assert cell.outputs and cell.execution_count, f"{cell.id}: nbval passes a cell that was not run, whatever it prints"
+            assert cell.outputs and cell.execution_count, (
+                f"{cell.id}: nbval passes a cell that was not run, whatever it prints"
+            )
         else:
             assert not cell.outputs and cell.execution_count is None, cell.id
         assert set(cell.metadata) <= {"tags"}
@@ -69,14 +71,23 @@ def test_the_first_code_cell_is_the_only_parameters_cell(path):
         assert isinstance(statement, ast.AnnAssign), "name: type = literal"
         ast.literal_eval(statement.value)
         assert "  # " in lines[statement.lineno - 1], f"{statement.target.id} says what it is"
-    assert {parameter.type for parameter in declared(path).values()} <= {"str", "int", "float", "bool", "list", "dict"}
+    assert {parameter.type for parameter in declared(path).values()} <= {
+        "str",
+        "int",
+        "float",
+        "bool",
+        "list",
+        "dict",
+    }
 
 
 @every_notebook
 def test_no_path_of_a_machine(path):
     for cell in nbformat.read(path, as_version=4).cells:
         text = cell.source + str(cell.get("outputs", ""))
-        assert not re.search(r"""["'\s(](/(home|root|tmp|work|usr|Users|mnt)/|~/|[A-Z]:\\)""", text), cell.id
+        assert not re.search(
+            r"""["'\s(](/(home|root|tmp|work|usr|Users|mnt)/|~/|[A-Z]:\\)""", text
+        ), cell.id
 
 
 @every_table
@@ -86,16 +97,26 @@ def test_tables_are_thin(path):
     assert len(source.splitlines()) < 80
     names = set(declared(path))
     assert {"profile", "output"} <= names
-    assert ("seeds" in names) == ("overrides" in names), "a notebook of runs has both, one without runs neither"
+    assert ("seeds" in names) == ("overrides" in names), (
+        "a notebook of runs has both, one without runs neither"
+    )
     assert not list(misplaced(cells)), "what computes belongs to the library"
     assert "backward" not in source and "torch" not in source
 
 
 def misplaced(cells):
-    """What the code cells define that does not serve one figure: classes, and functions of more than 12 lines or called in another number
-    of cells than one."""
+    """What the code cells define that does not serve one figure: classes, and functions of more
+    than 12 lines or called in another number of cells than one.
+    """
     trees = [ast.parse(cell) for cell in cells]
-    calls = [{node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)} for tree in trees]
+    calls = [
+        {
+            node.func.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        for tree in trees
+    ]
     for tree in trees:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
@@ -127,17 +148,33 @@ def test_parameters_that_papermill_hands_over_as_text_are_read(path):
     first, *others = code_cells(path)
     for name, parameter in declared(path).items():
         if (kind := parameter.type) in ("list", "dict"):
-            assert any(f'literal("{name}", {name}, {kind})' in cell.source for cell in others[:2]), name
+            assert any(
+                f'literal("{name}", {name}, {kind})' in cell.source for cell in others[:2]
+            ), name
 
 
 @every_table
 def test_every_parameter_can_name_the_folder_of_results_and_the_last_line_says_where_it_is(path):
     nodes = [node for cell in code_cells(path) for node in ast.walk(ast.parse(cell.source))]
-    (folder,) = (node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "results_folder")
-    assert [ast.unparse(argument) for argument in folder.args] == [repr("NAME" if path == SKELETON else path.stem), "profile", "output"]
+    (folder,) = (
+        node
+        for node in nodes
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "results_folder"
+    )
+    assert [ast.unparse(argument) for argument in folder.args] == [
+        repr("NAME" if path == SKELETON else path.stem),
+        "profile",
+        "output",
+    ]
     passed = {keyword.arg for keyword in folder.keywords if keyword.arg}
-    for own in (ast.unparse(keyword.value) for keyword in folder.keywords if not keyword.arg):  # **own
-        (given,) = (node.value for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == own)
+    for own in (
+        ast.unparse(keyword.value) for keyword in folder.keywords if not keyword.arg
+    ):  # **own
+        (given,) = (
+            node.value
+            for node in nodes
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == own
+        )
         passed |= {ast.literal_eval(key) for key in given.keys}
     assert passed == set(declared(path)) - {"profile", "seeds", "output"}
     assert re.fullmatch(r"print\((report\.)?written\(folder\)\)", code_cells(path)[-1].source)
@@ -152,14 +189,21 @@ def test_it_begins_with_a_title_and_a_claim(path):
 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_links_lead_somewhere(path):
-    text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    text = "\n".join(
+        cell.source
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "markdown"
+    )
     for link in re.findall(r"\]\(([^)#]+)", text):
         assert link.startswith("https://") or (place(path).parent / link).exists(), link
 
 
 def test_the_first_notebook_leads_to_all_others():
     text = json.dumps(nbformat.read(NOTEBOOKS / "00_start_here.ipynb", as_version=4))
-    others = {path.relative_to(NOTEBOOKS).as_posix() for path in [*NOTEBOOKS.glob("*.ipynb"), *NOTEBOOKS.glob("lessons/*.ipynb")]}
+    others = {
+        path.relative_to(NOTEBOOKS).as_posix()
+        for path in [*NOTEBOOKS.glob("*.ipynb"), *NOTEBOOKS.glob("lessons/*.ipynb")]
+    }
     assert others - set(re.findall(r"\]\(([^)#]+)", text)) == {"00_start_here.ipynb"}
 
 
@@ -167,13 +211,22 @@ def test_notebooks_pass_the_linter_and_the_formatter():
     """`ruff format notebooks/*.ipynb` mends them."""
     for command in (["check"], ["format", "--check"]):
         own = ["--config", ROOT / "pyproject.toml", "--no-cache", *NOTEBOOKS.rglob("*.ipynb")]
-        checked = subprocess.run([sys.executable, "-m", "ruff", *command, *own], capture_output=True, text=True, check=False)
+        checked = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, *own],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert checked.returncode == 0, checked.stdout
 
 
 def test_what_a_reader_saves_is_not_looked_at(tmp_path, monkeypatch):
-    """Of a clone the tests see what is staged: no outputs of the working copy, no notebook that git does not know."""
-    for name in [name for name in os.environ if name.startswith("GIT_")]:  # of a hook, which would name another clone
+    """Of a clone the tests see what is staged: no outputs of the working copy, no notebook that git
+    does not know.
+    """
+    for name in [
+        name for name in os.environ if name.startswith("GIT_")
+    ]:  # of a hook, which would name another clone
         monkeypatch.delenv(name)
     clone, target = tmp_path / "clone", tmp_path / "target"
     (clone / "notebooks/lessons").mkdir(parents=True)
@@ -186,7 +239,9 @@ def test_what_a_reader_saves_is_not_looked_at(tmp_path, monkeypatch):
     for name in ("a.ipynb", "lessons/b.ipynb", "c.ipynb"):
         (clone / "notebooks" / name).write_text("saved later")
     folder = checked_out(clone, target)
-    assert {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.ipynb")} == {
+    assert {
+        path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.ipynb")
+    } == {
         "a.ipynb": "staged",
         "lessons/b.ipynb": "staged",
     }

@@ -19,14 +19,20 @@ ARMS = [("local", False), ("fedmuscle", False), ("fedmuscle", True)]
 
 def test_every_algorithm_has_a_colour_and_a_marker_of_its_own():
     assert set(plots.STYLES) >= set(algorithms.names())
-    assert len({colour for colour, _ in plots.STYLES.values()}) == len({marker for _, marker in plots.STYLES.values()}) == len(plots.STYLES)
+    assert (
+        len({colour for colour, _ in plots.STYLES.values()})
+        == len({marker for _, marker in plots.STYLES.values()})
+        == len(plots.STYLES)
+    )
 
 
 def test_what_is_not_in_the_table_has_a_colour_of_its_own_too():
     arms = ["local", "not there yet", "fedmuscle", *(f"fedmuscle, M = {m}" for m in range(1, 6))]
     look = plots.styles(arms)
     assert look == plots.styles(arms * 2) and list(look) == arms
-    assert {name: look[name] for name in ("local", "fedmuscle")} == {name: plots.STYLES[name] for name in ("local", "fedmuscle")}
+    assert {name: look[name] for name in ("local", "fedmuscle")} == {
+        name: plots.STYLES[name] for name in ("local", "fedmuscle")
+    }
     colours = {colour for colour, _ in look.values()}
     declared = {colour for name, (colour, _) in plots.STYLES.items() if name not in arms}
     assert len(colours) == len(arms) and not colours & declared
@@ -41,7 +47,9 @@ def test_an_arm_has_the_same_colour_in_every_figure():
 
 
 def test_nothing_of_table_1_is_cut_off_on_one_public_set_with_long_names():
-    runs = [history(name, [40 + k] * 6) for k, name in enumerate(("local", "fedmuscle", "own_teacher"))]
+    runs = [
+        history(name, [40 + k] * 6) for k, name in enumerate(("local", "fedmuscle", "own_teacher"))
+    ]
     runs += report.as_arm([history("own_teacher", [30] * 6)], "tuned")
     figure = plots.table1(report.delta(runs))
     (ax,) = figure.axes
@@ -56,7 +64,10 @@ def test_printed_deltas_that_differ_from_their_cells_are_named():
     names = [text.get_text() for text in ax.texts]
     assert len(names) == 5 and "Table 1, Pascal VOC: FedHeNN" in names
     _, right, wrong, exchanged = ax.get_lines()
-    assert max(abs(right.get_ydata())) < 0.05 < max(abs(wrong.get_ydata())) and max(abs(exchanged.get_ydata())) < 0.005
+    assert (
+        max(abs(right.get_ydata())) < 0.05 < max(abs(wrong.get_ydata()))
+        and max(abs(exchanged.get_ydata())) < 0.005
+    )
 
 
 def test_figures_hold_what_they_are_given():
@@ -67,9 +78,16 @@ def test_figures_hold_what_they_are_given():
     runs = spread_runs()
     ten = [history2(name, [40] * 10) for name in ("local", "fedmuscle")]
     wrapped = plots.controls(report.over_baseline(ten), report.delta(ten)).axes
-    assert [ax.get_subplotspec().rowspan.start for ax in wrapped if ax.axison] == [0] * 4 + [1] * 4 + [2] * 3
+    assert [ax.get_subplotspec().rowspan.start for ax in wrapped if ax.axison] == [0] * 4 + [
+        1
+    ] * 4 + [2] * 3
     assert wrapped[10].get_title() == "all users"
-    short = report.in_short([*runs, *report.as_arm([history("local", [42] * 6, seed=seed) for seed in range(3)], "tuned")])
+    short = report.in_short(
+        [
+            *runs,
+            *report.as_arm([history("local", [42] * 6, seed=seed) for seed in range(3)], "tuned"),
+        ]
+    )
     pieces = plots.in_short(short)
     assert [[text.get_text() for text in ax.get_yticklabels()] for ax in pieces.axes] == [
         ["FedMuscle over Local training", "FedMuscle over Local training, tuned"],
@@ -77,27 +95,56 @@ def test_figures_hold_what_they_are_given():
     ]
     strips = plots.table1(report.delta([*paper_runs, history("self", [40] * 6)]))
     assert [len(points_of(ax, hollow=True)) for ax in strips.axes] == [4, 4, 4]
-    assert [line.get_text() for line in strips.axes[0].get_yticklabels()][-1] == "Self (no communication)"
+    assert [line.get_text() for line in strips.axes[0].get_yticklabels()][
+        -1
+    ] == "Self (no communication)"
     points = plots.agreement(report.delta(paper_runs), report.rank_agreement(paper_runs))
     assert points.axes[0].get_title() == "Pascal VOC: ρ = +1.00"
-    assert {text.get_text() for text in points.axes[0].texts} == {"Local training", "FedMuscle", "Gramian loss", "Pairwise alignment"}
+    assert {text.get_text() for text in points.axes[0].texts} == {
+        "Local training",
+        "FedMuscle",
+        "Gramian loss",
+        "Pairwise alignment",
+    }
 
 
 def test_the_training_curve_has_the_arms_that_train_by_the_recipe_of_the_baseline():
     """Of two evaluations a dumbbell, of four a curve."""
-    runs = [history(name, [mean] * 6) for name, mean in {"local": 40, "fedmuscle": 44, "self": 42, "probe": 50}.items()]
+    runs = [
+        history(name, [mean] * 6)
+        for name, mean in {"local": 40, "fedmuscle": 44, "self": 42, "probe": 50}.items()
+    ]
     curve = report.curve([*runs, *report.as_arm([history("local", [50] * 6)], "tuned")])
     (ax,) = plots.training_curve(curve).axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["FedMuscle", "Self (no communication)"]
-    longer = pd.concat([curve.assign(round=curve["round"] + 10 * k) for k in range(4)], ignore_index=True)
+    assert [text.get_text() for text in ax.get_yticklabels()] == [
+        "FedMuscle",
+        "Self (no communication)",
+    ]
+    longer = pd.concat(
+        [curve.assign(round=curve["round"] + 10 * k) for k in range(4)], ignore_index=True
+    )
     figure = plots.training_curve(longer)
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["FedMuscle", "Self (no communication)"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "FedMuscle",
+        "Self (no communication)",
+    ]
     figure.canvas.draw()
-    assert figure.bbox.x1 >= figure.legends[0].get_window_extent().x1 > figure.axes[0].get_window_extent().x1  # beside the panel, whole
+    assert (
+        figure.bbox.x1
+        >= figure.legends[0].get_window_extent().x1
+        > figure.axes[0].get_window_extent().x1
+    )  # beside the panel, whole
 
 
 def test_a_dumbbell_goes_from_the_hollow_earlier_evaluation_to_the_last():
-    rows = {"public": "voc", "algorithm": "fedmuscle", "round": [10, 20], "delta": [3.0, 8.0], "ci_low": [1.0, 7.0], "ci_high": [5.0, 9.0]}
+    rows = {
+        "public": "voc",
+        "algorithm": "fedmuscle",
+        "round": [10, 20],
+        "delta": [3.0, 8.0],
+        "ci_low": [1.0, 7.0],
+        "ci_high": [5.0, 9.0],
+    }
     figure = plots.training_curve(pd.DataFrame(rows))
     (ax,) = figure.axes
     assert (points_of(ax), points_of(ax, hollow=True), intervals_of(ax)) == (
@@ -105,22 +152,44 @@ def test_a_dumbbell_goes_from_the_hollow_earlier_evaluation_to_the_last():
         [(3, 0)],
         [(7, 9)],
     ) and ax.get_title() == "Pascal VOC"
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["after round 20", "after round 10"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "after round 20",
+        "after round 10",
+    ]
 
 
 def forest_rows():
     """Two panels of one unit and one of another; the first line has two arms."""
     ends = {"ci_low": [0.5, 1.5, -40, math.nan, 1], "ci_high": [1.5, 2.5, 60, math.nan, 3]}
-    lines = {"panel": list("aabbc"), "unit": ["%"] * 4 + ["points"], "line": ["one", "one", "one", "two", "two"]}
-    return pd.DataFrame({**lines, "arm": ["local", "fedmuscle", "local", "local", "local"], "value": [1, 2, 10, 4, 2], **ends})
+    lines = {
+        "panel": list("aabbc"),
+        "unit": ["%"] * 4 + ["points"],
+        "line": ["one", "one", "one", "two", "two"],
+    }
+    return pd.DataFrame(
+        {
+            **lines,
+            "arm": ["local", "fedmuscle", "local", "local", "local"],
+            "value": [1, 2, 10, 4, 2],
+            **ends,
+        }
+    )
 
 
 def test_a_forest_has_the_intervals_of_its_rows_and_one_scale_for_a_unit():
     rows = forest_rows()
     figure = style.housed(style.forest)(rows, plots.styles(rows.arm))
     first, second, third = figure.axes
-    assert [intervals_of(ax) for ax in figure.axes] == [[(0.5, 1.5), (1.5, 2.5)], [(-40, 60)], [(1, 3)]]
-    assert first.get_xlim() == second.get_xlim() != third.get_xlim() and first.get_xlim()[0] < -40 and first.get_xlim()[1] > 60
+    assert [intervals_of(ax) for ax in figure.axes] == [
+        [(0.5, 1.5), (1.5, 2.5)],
+        [(-40, 60)],
+        [(1, 3)],
+    ]
+    assert (
+        first.get_xlim() == second.get_xlim() != third.get_xlim()
+        and first.get_xlim()[0] < -40
+        and first.get_xlim()[1] > 60
+    )
     (_, local), (_, ours) = points_of(first)
     assert local == -ours != 0, "the arms of a line stand apart"
     assert points_of(second) == [(10, 0), (4, 1)]
@@ -130,40 +199,76 @@ def test_a_forest_has_the_intervals_of_its_rows_and_one_scale_for_a_unit():
 def test_lines_that_panels_do_not_share_are_of_each_alone():
     rows = forest_rows()
     apart = style.housed(style.forest)(rows, plots.styles(rows.arm), share=False)
-    assert [[text.get_text() for text in ax.get_yticklabels()] for ax in apart.axes] == [["one"], ["one", "two"], ["two"]]
+    assert [[text.get_text() for text in ax.get_yticklabels()] for ax in apart.axes] == [
+        ["one"],
+        ["one", "two"],
+        ["two"],
+    ]
 
 
 def test_bars_have_the_intervals_of_their_rows():
     delta = report.delta(spread_runs())
     (ax,) = plots.figure2(delta).axes
     own = delta.set_index("algorithm").loc[["fedmuscle"]]
-    assert intervals_of(ax) == [(pytest.approx(own.ci_low.iloc[0]), pytest.approx(own.ci_high.iloc[0]))]
+    assert intervals_of(ax) == [
+        (pytest.approx(own.ci_low.iloc[0]), pytest.approx(own.ci_high.iloc[0]))
+    ]
 
 
 def test_a_stored_run_stands_dashed_beside_the_present_one():
-    rows = [{"algorithm": name, "stored": stored, "round": r, "value": 10 * r} for name, stored in ARMS for r in (1, 2)]
-    curves = pd.concat([pd.DataFrame(rows).assign(user=user, model="ViT", task="MLC", metric="micro-F1") for user in (2, 1)])
+    rows = [
+        {"algorithm": name, "stored": stored, "round": r, "value": 10 * r}
+        for name, stored in ARMS
+        for r in (1, 2)
+    ]
+    curves = pd.concat(
+        [
+            pd.DataFrame(rows).assign(user=user, model="ViT", task="MLC", metric="micro-F1")
+            for user in (2, 1)
+        ]
+    )
     figure = plots.user_curves(curves, 1)
     assert [ax.get_title() for ax in figure.axes] == ["user 1: ViT, MLC", "user 2: ViT, MLC"]
-    assert [ax.get_ylabel() for ax in figure.axes if ax.yaxis.label.get_visible()] == ["micro-F1"] * 2
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Local training", "FedMuscle", "FedMuscle, stored run"]
+    assert [ax.get_ylabel() for ax in figure.axes if ax.yaxis.label.get_visible()] == [
+        "micro-F1"
+    ] * 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "Local training",
+        "FedMuscle",
+        "FedMuscle, stored run",
+    ]
     names = [name for title, name in curves_of(figure) if title == "user 1: ViT, MLC"]
     assert names == ["Local training", "FedMuscle", "FedMuscle, stored run"]
 
 
 def test_every_world_has_a_line_in_the_figure_of_worlds_and_the_paper_too():
     means = {"local": 40, "fedmuscle": 44, "self": 42, "shuffled": 20}
-    runs = [history(name, [mean] * 6, seed=seed) for seed in range(3) for name, mean in means.items()]
-    deltas = report.delta([*runs, *report.as_arm([history("local", [50] * 6, seed=seed) for seed in range(3)], "tuned")])
-    (ax,) = worlds(pd.concat([deltas.assign(world=name) for name in ("real, CNNs", "elsewhere")])).axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["the paper", "real,\nCNNs", "elsewhere"]
+    runs = [
+        history(name, [mean] * 6, seed=seed) for seed in range(3) for name, mean in means.items()
+    ]
+    deltas = report.delta(
+        [
+            *runs,
+            *report.as_arm([history("local", [50] * 6, seed=seed) for seed in range(3)], "tuned"),
+        ]
+    )
+    (ax,) = worlds(
+        pd.concat([deltas.assign(world=name) for name in ("real, CNNs", "elsewhere")])
+    ).axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == [
+        "the paper",
+        "real,\nCNNs",
+        "elsewhere",
+    ]
     papers = deltas.set_index("algorithm").paper_delta["fedmuscle"]
     assert sorted(x for x, _ in points_of(ax)) == pytest.approx([5, 5, 10, 10, 25, 25])
     assert points_of(ax, hollow=True) == [(papers, 0)]
 
 
 def map_rows(forgotten, steps=(160, 320)):
-    """A map whose places forget so much; FedMuscle is 3 points above self at the first and 3 below at the others."""
+    """A map whose places forget so much; FedMuscle is 3 points above self at the first and 3 below
+    at the others.
+    """
     rows = []
     for n in steps:
         for k, x in enumerate(forgotten):
@@ -176,7 +281,10 @@ def map_rows(forgotten, steps=(160, 320)):
                 "head_only": x,
                 "local, tuned": 20,
             }
-            rows += [{"place": f"place {k}", "steps": n, "forgotten": x, "algorithm": name, "delta": d} for name, d in deltas.items()]
+            rows += [
+                {"place": f"place {k}", "steps": n, "forgotten": x, "algorithm": name, "delta": d}
+                for name, d in deltas.items()
+            ]
     seeds = {"ci_low": math.nan, "ci_high": math.nan}
     return pd.DataFrame(rows).assign(**seeds)
 
@@ -185,14 +293,23 @@ def test_the_map_has_a_line_a_place_from_what_forgets_most_and_hollow_single_see
     rows = map_rows([-2.0, 31.0])
     rows.loc[rows.algorithm == "fedmuscle", ["ci_low", "ci_high"]] = [1.0, 9.0]
     figure = plots.delta_map(rows, {"the paper": 23550})
-    assert [ax.get_title() for ax in figure.axes] == ["160 alignment steps a user", "320 alignment steps a user"]
+    assert [ax.get_title() for ax in figure.axes] == [
+        "160 alignment steps a user",
+        "320 alignment steps a user",
+    ]
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["place 1", "place 0"]
     for ax in figure.axes:
         assert sorted(x for x, _ in points_of(ax)) == [2, 8], "an arm with an interval is filled"
-        assert sorted(x for x, _ in points_of(ax, hollow=True)) == sorted([5, 9, 4, 20, -2] + [5, 9, 4, 20, 31])
+        assert sorted(x for x, _ in points_of(ax, hollow=True)) == sorted(
+            [5, 9, 4, 20, -2] + [5, 9, 4, 20, 31]
+        )
         assert len(intervals_of(ax)) == 2
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert len(names) == 7 and names[-1] == "hollow: a single seed" and not any("place" in name for name in names)
+    assert (
+        len(names) == 7
+        and names[-1] == "hollow: a single seed"
+        and not any("place" in name for name in names)
+    )
     assert "the paper, 23,550" in figure.get_supxlabel()
 
 
@@ -210,8 +327,15 @@ def test_a_map_of_one_place_and_one_number_of_steps():
 
 
 def test_an_arm_that_would_squeeze_the_others_is_cut_off_with_an_arrow_and_its_number():
-    rows = forest_rows().assign(panel="a", unit="%", line=list("abcde"), arm=["local", "fedmuscle", "self", "head_only", "shuffled"])
-    rows = rows.assign(value=[1, 2, 3, 4, -80], ci_low=[0, 1, 2, 3, -100], ci_high=[2, 3, 4, 5, -60])
+    rows = forest_rows().assign(
+        panel="a",
+        unit="%",
+        line=list("abcde"),
+        arm=["local", "fedmuscle", "self", "head_only", "shuffled"],
+    )
+    rows = rows.assign(
+        value=[1, 2, 3, 4, -80], ci_low=[0, 1, 2, 3, -100], ci_high=[2, 3, 4, 5, -60]
+    )
     figure = style.housed(style.forest)(rows, plots.styles(rows.arm), clip=True)
     (ax,) = figure.axes
     assert ax.get_xlim()[0] > -2 and [text.get_text() for text in ax.texts] == ["-80"]
@@ -220,14 +344,18 @@ def test_an_arm_that_would_squeeze_the_others_is_cut_off_with_an_arrow_and_its_n
 
 
 def test_a_figure_is_saved_with_the_line_that_says_whose_numbers_it_shows(tmp_path):
-    path = plots.save(plots.figure2(report.delta(as_runs("table7"))), tmp_path, "bars", "seeds 0, 1, 2")
+    path = plots.save(
+        plots.figure2(report.delta(as_runs("table7"))), tmp_path, "bars", "seeds 0, 1, 2"
+    )
     assert "<!-- seeds 0, 1, 2 -->" in path.read_text(encoding="utf8")
 
 
 def test_names_of_points_cover_nothing():
     """Not even where points lie on top of each other."""
     runs = with_deltas({"fedmuscle": 0.01, "gramian": 0.02, "pairwise": 0.01})
-    (ax,) = plots.agreement(report.delta(runs).assign(paper_delta=[0, 0.1, 0.1, 30]), report.rank_agreement(runs)).axes
+    (ax,) = plots.agreement(
+        report.delta(runs).assign(paper_delta=[0, 0.1, 0.1, 30]), report.rank_agreement(runs)
+    ).axes
     boxes = [text.get_window_extent() for text in ax.texts]
     assert not [1 for i, box in enumerate(boxes) for other in boxes[:i] if box.overlaps(other)]
     points = ax.transData.transform(points_of(ax))
@@ -236,14 +364,22 @@ def test_names_of_points_cover_nothing():
 
 def test_figure_1_is_the_one_of_the_documents(tmp_path):
     """``python -m fedmuscle_lib.plots.figure1`` draws it again."""
-    assert (files.ROOT / "docs/figure1.svg").read_bytes() == plots.save(figure1(), tmp_path, "figure1").read_bytes()
+    assert (files.ROOT / "docs/figure1.svg").read_bytes() == plots.save(
+        figure1(), tmp_path, "figure1"
+    ).read_bytes()
 
 
 def test_figure_7_shows_the_information_of_each_region_and_frames_a_negative_one():
     worlds = theory.venn()
     for ax, (_, world) in zip(plots.figure7(worlds).axes, worlds.iterrows(), strict=True):
-        framed = {text.get_text(): text.get_bbox_patch().get_linewidth() > 0 for text in ax.texts if text.get_bbox_patch()}
-        regions = [world[name] for name in ("i12_given_3", "i13_given_2", "i23_given_1", "all_three")]
+        framed = {
+            text.get_text(): text.get_bbox_patch().get_linewidth() > 0
+            for text in ax.texts
+            if text.get_bbox_patch()
+        }
+        regions = [
+            world[name] for name in ("i12_given_3", "i13_given_2", "i23_given_1", "all_three")
+        ]
         assert set(framed) == {f"{value:.2f}".replace("-", "−") for value in regions}
         assert any(framed.values()) == (min(regions) < 0)
 
@@ -251,4 +387,6 @@ def test_figure_7_shows_the_information_of_each_region_and_frames_a_negative_one
 def test_bounds_have_a_panel_for_each_thing_that_varies_and_a_line_for_each_truth_and_critic():
     figure = plots.bounds(theory.bounds([4, 8], [1], [0.2], samples=64))
     assert [ax.get_xlabel().split()[0] for ax in figure.axes] == ["batch", "other", "correlation"]
-    assert [len(ax.lines) for ax in figure.axes] == [6] * 3 and figure.axes[0].get_ylabel() == "nats"
+    assert [len(ax.lines) for ax in figure.axes] == [6] * 3 and figure.axes[
+        0
+    ].get_ylabel() == "nats"

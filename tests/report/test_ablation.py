@@ -15,7 +15,9 @@ VALUES = {"fedmuscle": 60, "self": 55, "head_only": 44}
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Settings that were asked for; local training ends with ``LOCAL`` and one more for a seed, the others with ``VALUES`` and M more."""
+    """Settings that were asked for; local training ends with ``LOCAL`` and one more for a seed, the
+    others with ``VALUES`` and M more.
+    """
     seen = []
 
     def value(s):
@@ -26,7 +28,14 @@ def asked(monkeypatch):
     def run_all(settings):
         seen.extend(now := list(settings))
         names = ("rounds", "local_epochs", "others", "protocol", "public")
-        runs = [(s, {name: getattr(s, name) for name in names} | {"facts": {"address": str(hash(s.model_dump_json()))}}) for s in now]
+        runs = [
+            (
+                s,
+                {name: getattr(s, name) for name in names}
+                | {"facts": {"address": str(hash(s.model_dump_json()))}},
+            )
+            for s in now
+        ]
         return [history(s.algorithm, [value(s)] * 6, seed=s.seed, **own) for s, own in runs]
 
     monkeypatch.setattr(module, "run_all", run_all)
@@ -41,7 +50,9 @@ def test_every_arm_is_run_at_every_point_and_the_tuned_one_has_its_own_recipe(as
     found = points([{"others": 1, "local_epochs": 1}, {"others": 3, "local_epochs": 2}])
     assert [point.varied["others"] for point in found] == [1, 3]
     for point in found:
-        assert [(run.arm, run.settings.seed) for run in point.histories] == [(a, s) for s in (0, 1) for a in module.ABLATION_ARMS]
+        assert [(run.arm, run.settings.seed) for run in point.histories] == [
+            (a, s) for s in (0, 1) for a in module.ABLATION_ARMS
+        ]
     tuned = {s.model_dump_json() for s in asked if s.protocol == "tuned"}
     assert len(tuned) == 2, "one a seed, whatever the point"
 
@@ -50,11 +61,21 @@ def test_every_arm_is_run_at_every_point_and_the_tuned_one_has_its_own_recipe(as
     ("common", "varied", "named"),
     [
         ({"others": 2, "lr": 0.01}, [{"others": 1}, {"others": 3}], "others"),
-        ({"cl_epochs": 2, "order": "local_first"}, [{"order": "alignment_first", "cl_epochs": t} for t in (1, 3)], "cl_epochs, order"),
-        ({"epochs": 20}, [{"local_epochs": 5}], "epochs"),  # which would be read in the place of every point's
+        (
+            {"cl_epochs": 2, "order": "local_first"},
+            [{"order": "alignment_first", "cl_epochs": t} for t in (1, 3)],
+            "cl_epochs, order",
+        ),
+        (
+            {"epochs": 20},
+            [{"local_epochs": 5}],
+            "epochs",
+        ),  # which would be read in the place of every point's
     ],
 )
-def test_a_setting_of_all_runs_that_every_point_has_otherwise_is_refused(asked, common, varied, named):
+def test_a_setting_of_all_runs_that_every_point_has_otherwise_is_refused(
+    asked, common, varied, named
+):
     with pytest.raises(ValueError, match=f"^{named}: each point has its own"):
         points(varied, **common)
     assert not asked
@@ -62,18 +83,24 @@ def test_a_setting_of_all_runs_that_every_point_has_otherwise_is_refused(asked, 
 
 def test_a_setting_of_all_runs_may_be_one_of_the_points_own(asked):
     found = points([{"others": 1}, {"others": 2}], others=2)
-    assert [point.varied["others"] for point in found] == [1, 2] and {s.others for s in asked if s.algorithm == "fedmuscle"} == {1, 2}
+    assert [point.varied["others"] for point in found] == [1, 2] and {
+        s.others for s in asked if s.algorithm == "fedmuscle"
+    } == {1, 2}
 
 
 def test_a_setting_that_some_points_have_serves_the_others(asked):
     found = points([{}, {"others": 3}], seeds=[0], others=1)
-    assert [{run.settings.others for run in point.histories if not run.setting} for point in found] == [{1}, {3}]
+    assert [
+        {run.settings.others for run in point.histories if not run.setting} for point in found
+    ] == [{1}, {3}]
 
 
 def test_rounds_share_the_local_epochs_or_are_refused():
     assert report.in_rounds(50, 25) == {"rounds": 25, "local_epochs": 2}
     for rounds in (3, 100, 0, -5):
-        with pytest.raises(ValueError, match=f"R: 50 local epochs can't be shared evenly among {rounds} rounds"):
+        with pytest.raises(
+            ValueError, match=f"R: 50 local epochs can't be shared evenly among {rounds} rounds"
+        ):
             report.in_rounds(50, rounds)
 
 
@@ -83,7 +110,9 @@ def test_delta_is_over_the_local_training_of_its_point(asked):
     deltas = rows[rows.algorithm == "fedmuscle"].set_index("local_epochs").delta
     assert deltas.to_dict() == pytest.approx({1: 100 * (63 / 40 - 1), 2: 100 * (63 / 50 - 1)})
     moved = report.minus_first(points([{"local_epochs": 1}, {"local_epochs": 2}], seeds=[0]))
-    assert moved.local_epochs.tolist() == [2] and moved.difference.tolist() == pytest.approx([deltas[2] - deltas[1]])
+    assert moved.local_epochs.tolist() == [2] and moved.difference.tolist() == pytest.approx(
+        [deltas[2] - deltas[1]]
+    )
 
 
 def test_a_point_may_be_compared_with_the_first_of_its_panel(asked):
@@ -95,20 +124,35 @@ def test_a_point_may_be_compared_with_the_first_of_its_panel(asked):
 
 
 def test_the_papers_delta_stands_beside_the_point_that_it_is_of(asked):
-    rows = report.delta_at_points(points([{"others": n} for n in (1, 3, 5)], seeds=[0]), paper="table5")
-    assert rows[rows.algorithm == "fedmuscle"].set_index("others").paper_delta.to_dict() == {1: 17.9, 3: 26.7, 5: 27.74}
+    rows = report.delta_at_points(
+        points([{"others": n} for n in (1, 3, 5)], seeds=[0]), paper="table5"
+    )
+    assert rows[rows.algorithm == "fedmuscle"].set_index("others").paper_delta.to_dict() == {
+        1: 17.9,
+        3: 26.7,
+        5: 27.74,
+    }
     assert rows[rows.algorithm != "fedmuscle"].paper_delta.isna().all()
     eighth = report.paper_table("table8_delta").set_index("algorithm").delta_paper
     theirs = paper_points("table8").set_index(["rounds", "cl_epochs"]).paper_delta
-    assert len(theirs) == 9 and theirs[10, 3] == eighth["fedmuscle, R = 10, T = 3"] and theirs[1, 1] == 5.71
+    assert (
+        len(theirs) == 9
+        and theirs[10, 3] == eighth["fedmuscle, R = 10, T = 3"]
+        and theirs[1, 1] == 5.71
+    )
 
 
 def test_the_files_hold_every_point_and_name_every_run_once(asked, tmp_path):
     found = points([{"others": 1}, {"others": 2}])
     report.write_points(found, tmp_path, paper="table5")
-    assert {"table.csv", "delta.csv", "delta_after_local.csv", "minus_first.csv", "costs.csv", "departures.csv"} <= {
-        path.name for path in tmp_path.iterdir()
-    }
+    assert {
+        "table.csv",
+        "delta.csv",
+        "delta_after_local.csv",
+        "minus_first.csv",
+        "costs.csv",
+        "departures.csv",
+    } <= {path.name for path in tmp_path.iterdir()}
     provenance = json.loads((tmp_path / "provenance.json").read_text())
     addresses = [run["address"] for run in provenance["runs"]]
     assert len(addresses) == len(set(addresses))
@@ -120,15 +164,30 @@ def test_the_figure_has_a_panel_for_each_value_of_the_other_column(asked):
     rows = report.delta_at_points(points(found), paper="table5")
     figure = plots.ablation(rows, "others", ["M", "M again"], panel="local_epochs", titles="E = {}")
     assert [ax.get_title() for ax in figure.axes] == ["E = 1", "E = 2"]
-    assert [ax.get_xlabel() for ax in figure.axes if ax.xaxis.label.get_visible()] == ["M", "M again"]
+    assert [ax.get_xlabel() for ax in figure.axes if ax.xaxis.label.get_visible()] == [
+        "M",
+        "M again",
+    ]
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["1", "3"]
 
 
 def test_every_setting_that_the_paper_leaves_open_is_turned_in_a_notebook():
-    """But the settings of users who segment, read texts or have another precision, the checkpoints, and those that Figure 5 varies."""
+    """But the settings of users who segment, read texts or have another precision, the checkpoints,
+    and those that Figure 5 varies.
+    """
     turned = {name for settings in report.OPEN_CHOICES.values() for name in settings}
-    elsewhere = {"mask_size", "text_length", "pooled_stages", "precision", "backbones", "public_batch_size"}
-    assert turned - {"head_layers"} == {name for name in Settings.model_fields if Settings.about(name)["open"]} - elsewhere
+    elsewhere = {
+        "mask_size",
+        "text_length",
+        "pooled_stages",
+        "precision",
+        "backbones",
+        "public_batch_size",
+    }
+    assert (
+        turned - {"head_layers"}
+        == {name for name in Settings.model_fields if Settings.about(name)["open"]} - elsewhere
+    )
 
 
 def test_choices_are_ordered_by_how_far_they_move_delta(asked):

@@ -26,7 +26,16 @@ def keys(rows):
 
 def test_five_of_the_papers_deltas_are_not_those_of_its_cells():
     deltas = audit.deltas()
-    assert deltas.groupby("table").size().to_dict() == {1: 24, 2: 1, 3: 4, 4: 3, 6: 1, 7: 9, 8: 9, 9: 1}
+    assert deltas.groupby("table").size().to_dict() == {
+        1: 24,
+        2: 1,
+        3: 4,
+        4: 3,
+        6: 1,
+        7: 9,
+        8: 9,
+        9: 1,
+    }
     assert keys(deltas[~deltas.agrees]) == UNEXPLAINED + SWAPPED
 
 
@@ -41,7 +50,9 @@ def test_a_cell_that_is_needed_gives_the_printed_delta():
     assert keys(found) == UNEXPLAINED
     for row in found.itertuples():
         cells = (
-            report.paper_table(f"table{row.table}").query("public == @row.public").pivot(index="user", columns="algorithm", values="mean")
+            report.paper_table(f"table{row.table}")
+            .query("public == @row.public")
+            .pivot(index="user", columns="algorithm", values="mean")
         )
         cells.loc[row.user, row.algorithm] = row.needed
         assert round(100 * (cells[row.algorithm] / cells.local - 1).mean(), 2) == printed[row[1:4]]
@@ -53,10 +64,16 @@ def test_the_mean_over_seeds_of_a_ratio_is_within_its_bounds_whatever_the_order_
         values, local = 50 + rng.normal(size=3), 40 + rng.normal(size=3)
         low, high = audit.seed_bounds(values.mean(), values.std(), local.mean(), local.std())
         ratios = [(np.array(order) / local).mean() for order in permutations(values)]
-        third_order = 4 * (local.std() / local.mean()) ** 2 * (values.std() / values.mean() + local.std() / local.mean())
+        third_order = (
+            4
+            * (local.std() / local.mean()) ** 2
+            * (values.std() / values.mean() + local.std() / local.mean())
+        )
         assert low - third_order <= min(ratios) and max(ratios) <= high + third_order
     proportional, constant = 1.2 * local, np.full(3, 50.0)
-    assert audit.seed_bounds(proportional.mean(), proportional.std(), local.mean(), local.std())[0] == pytest.approx(1.2)
+    assert audit.seed_bounds(proportional.mean(), proportional.std(), local.mean(), local.std())[
+        0
+    ] == pytest.approx(1.2)
     low, high = audit.seed_bounds(50.0, 0.0, local.mean(), local.std())
     assert low == high == pytest.approx((constant / local).mean(), rel=1e-4)
 
@@ -64,8 +81,13 @@ def test_the_mean_over_seeds_of_a_ratio_is_within_its_bounds_whatever_the_order_
 def test_the_formula_of_the_printed_cells_alone_gives_every_other_delta():
     found = audit.formulas()
     wrong = {*SWAPPED, *UNEXPLAINED}
-    assert [key for key, agrees in zip(keys(found), found.cells_agree, strict=True) if not agrees] == [k for k in keys(found) if k in wrong]
-    assert not found.means_agree[found.cells_agree].all() and not found.seeds_can_agree[found.cells_agree].all()
+    assert [
+        key for key, agrees in zip(keys(found), found.cells_agree, strict=True) if not agrees
+    ] == [k for k in keys(found) if k in wrong]
+    assert (
+        not found.means_agree[found.cells_agree].all()
+        and not found.seeds_can_agree[found.cells_agree].all()
+    )
     assert (found.of_seeds_low < found.of_seeds_high).all()
 
 
@@ -88,13 +110,22 @@ def test_cells_are_of_three_runs_but_fedmuscles_in_table_2_of_two():
 def test_table_5_is_the_formulas_and_a_gradient_does_not_grow_with_m():
     found = audit.communication()
     assert found.agrees.all() and found.gradient.nunique() == 1
-    assert (found.dense[1:] > found.factored[1:]).all() and (found.factored[1:] > found.gradient[1:]).all()
+    assert (found.dense[1:] > found.factored[1:]).all() and (
+        found.factored[1:] > found.gradient[1:]
+    ).all()
 
 
 @pytest.mark.parametrize("attention", [False, True])
 def test_operations_of_a_vit_are_those_that_torch_counts(attention):
     """Its counter does not see the products of fused attention on a CPU."""
-    config = ViTConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=2, intermediate_size=192, image_size=32, patch_size=8)
+    config = ViTConfig(
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=192,
+        image_size=32,
+        patch_size=8,
+    )
     config._attn_implementation = "eager" if attention else "sdpa"
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         ViTModel(config, add_pooling_layer=False).eval()(torch.zeros(1, 3, 32, 32))
@@ -121,10 +152,14 @@ def test_table_9s_local_training_can_be_one_of_table_2s_runs_but_is_not_their_me
 
 def test_a_sentence_names_the_cells_that_contradict_it():
     found = audit.claims()
-    assert (found.hold <= found.comparisons).all() and ((found.exceptions == "") == (found.hold == found.comparisons)).all()
+    assert (found.hold <= found.comparisons).all() and (
+        (found.exceptions == "") == (found.hold == found.comparisons)
+    ).all()
     each = found[found.claim.str.contains("each user")].iloc[0]
     assert (each.comparisons, each.hold) == (4 + 8 + 12, 20)
-    assert "N = 12, user 5 (-2.00)" in each.exceptions and "N = 8, user 4 (+0.00)" in each.exceptions
+    assert (
+        "N = 12, user 5 (-2.00)" in each.exceptions and "N = 8, user 4 (+0.00)" in each.exceptions
+    )
 
 
 def test_what_is_written_names_its_command_and_no_run(tmp_path):

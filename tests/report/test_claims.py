@@ -10,12 +10,21 @@ from scipy.stats import ttest_1samp
 from fedmuscle_lib.core.notebooks import NOTEBOOKS
 from fedmuscle_lib.report.claims import Claim, claims, decided, holm
 
-VALUES = {"better": [10, 11, 12, 11, 10], "worse": [5, 6, 7, 6, 5.5], "same": [10.1, 11, 11.9, 11.1, 10], "wild": [30, -20, 15, -10, 40]}
+VALUES = {
+    "better": [10, 11, 12, 11, 10],
+    "worse": [5, 6, 7, 6, 5.5],
+    "same": [10.1, 11, 11.9, 11.1, 10],
+    "wild": [30, -20, 15, -10, 40],
+}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    rows = [{"public": "voc", "algorithm": name, "seed": k, "delta": x} for name, values in VALUES.items() for k, x in enumerate(values)]
+    rows = [
+        {"public": "voc", "algorithm": name, "seed": k, "delta": x}
+        for name, values in VALUES.items()
+        for k, x in enumerate(values)
+    ]
     pd.DataFrame(rows).to_csv(tmp_path / "rows.csv", index=False)
     return tmp_path
 
@@ -62,7 +71,9 @@ def test_a_decidable_difference_is_decided_whatever_else_was_asked(folder, size,
     decidable = decided(folder, listed).decidable[0]
     noise = np.subtract(VALUES["wild"], VALUES["better"])
     values = noise - noise.mean() + size * decidable
-    pd.DataFrame({"public": "voc", "algorithm": "a", "seed": range(5), "delta": values}).to_csv(folder / "rows.csv", index=False)
+    pd.DataFrame({"public": "voc", "algorithm": "a", "seed": range(5), "delta": values}).to_csv(
+        folder / "rows.csv", index=False
+    )
     assert decided(folder, [claim(("+public=voc algorithm=a",)), *listed[1:]]).verdict[0] == verdict
 
 
@@ -88,4 +99,6 @@ def test_the_listed_claims_are_well_formed():
     for one in listed:
         assert (NOTEBOOKS / f"{one.file.partition('/')[0]}.ipynb").exists()
         assert re.fullmatch(r"(Table|Figure|Section|Appendix) [\dA-Z.]+", one.where)
-        assert all(term[0] in "+-" and "=" in term for contrast in one.contrasts for term in contrast)
+        assert all(
+            term[0] in "+-" and "=" in term for contrast in one.contrasts for term in contrast
+        )

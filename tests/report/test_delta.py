@@ -23,7 +23,10 @@ def test_delta_is_the_mean_relative_gain_of_the_users(local, other):
 
 
 def test_delta_compares_runs_of_the_same_seed():
-    runs = [history("fedmuscle", [level * 1.1] * 6, seed=seed) for seed, level in ((2, 60), (0, 20), (1, 40))]
+    runs = [
+        history("fedmuscle", [level * 1.1] * 6, seed=seed)
+        for seed, level in ((2, 60), (0, 20), (1, 40))
+    ]
     runs += [history("local", [level] * 6, seed=seed) for seed, level in enumerate((20, 40, 60))]
     row = report.delta(runs).set_index("algorithm").loc["fedmuscle"]
     assert (row.delta, row.delta_std, row.ci_low, row.ci_high) == pytest.approx((10, 0, 10, 10))
@@ -33,40 +36,73 @@ def test_delta_by_task_is_the_mean_over_its_users(tmp_path):
     runs = [history("local", [40] * 6, seed=seed) for seed in (0, 1)]
     runs += [history("fedmuscle", [44 + seed, 40, 42, 36, 40, 50], seed=seed) for seed in (0, 1)]
     rows = report.delta_by_task(runs).set_index(["algorithm", "task"])
-    assert ",".join(rows.reset_index().columns) == "algorithm,task,public,delta,delta_std,n_seeds,ci_low,ci_high"
-    assert rows.loc["fedmuscle"].delta.to_dict() == pytest.approx({"MLC": (10 + 12.5 + 0 + 0 + 5 + 5) / 6, "IC100": -5, "IC10": 25})
+    assert (
+        ",".join(rows.reset_index().columns)
+        == "algorithm,task,public,delta,delta_std,n_seeds,ci_low,ci_high"
+    )
+    assert rows.loc["fedmuscle"].delta.to_dict() == pytest.approx(
+        {"MLC": (10 + 12.5 + 0 + 0 + 5 + 5) / 6, "IC100": -5, "IC10": 25}
+    )
     mlc, ic10 = rows.loc[("fedmuscle", "MLC")], rows.loc[("fedmuscle", "IC10")]
-    assert mlc.delta_std == pytest.approx(2.5 / 6) and ic10.ci_low == ic10.ci_high == pytest.approx(25)
+    assert mlc.delta_std == pytest.approx(2.5 / 6) and ic10.ci_low == ic10.ci_high == pytest.approx(
+        25
+    )
     shown = report.by_task(report.delta_by_task(runs))
     assert shown.columns.tolist() == ["MLC", "IC100", "IC10"]
     assert shown.loc[("voc", "FedMuscle"), "IC100"] == "-5.00 [-5.00, -5.00]"
     report.write(runs, tmp_path)
-    assert pd.read_csv(tmp_path / "delta_by_task.csv").query("algorithm == 'fedmuscle'").delta.round(2).tolist() == [5.42, -5, 25]
+    assert pd.read_csv(tmp_path / "delta_by_task.csv").query(
+        "algorithm == 'fedmuscle'"
+    ).delta.round(2).tolist() == [5.42, -5, 25]
 
 
 def test_delta_is_also_given_without_the_users_who_share_a_checkpoint(tmp_path):
-    """ViT-Small (users 2 and 5) and ViT-Tiny (6) have one here; that users 1 and 4 have one is the paper's."""
+    """ViT-Small (users 2 and 5) and ViT-Tiny (6) have one here; that users 1 and 4 have one is the
+    paper's.
+    """
     one = {"backbones": {"ViT-Small": "one", "ViT-Tiny": "one"}}
-    runs = [history(name, values, **one) for name, values in (("local", [40] * 6), ("fedmuscle", [44, 0, 42, 40, 0, 0]))]
+    runs = [
+        history(name, values, **one)
+        for name, values in (("local", [40] * 6), ("fedmuscle", [44, 0, 42, 40, 0, 0]))
+    ]
     row = report.delta_unshared(runs).set_index("algorithm").loc["fedmuscle"]
-    assert row.users == "1 3 4" and row.delta == pytest.approx((10 + 5 + 0) / 3) and row.public == "voc"
+    assert (
+        row.users == "1 3 4"
+        and row.delta == pytest.approx((10 + 5 + 0) / 3)
+        and row.public == "voc"
+    )
     rows = report.departures(runs).set_index("setting")
-    assert rows.loc["checkpoint of users 2, 5, 6"].tolist() == ["one", "ViT-Small, ViT-Small, ViT-Tiny"]
+    assert rows.loc["checkpoint of users 2, 5, 6"].tolist() == [
+        "one",
+        "ViT-Small, ViT-Small, ViT-Tiny",
+    ]
     report.write(runs, tmp_path)
     assert pd.read_csv(tmp_path / "delta_unshared.csv").delta.tolist() == [0, 5]
 
     for backbones in ({}, dict.fromkeys(("ViT-Base", "ViT-Small", "ViT-Large", "ViT-Tiny"), "one")):
-        assert report.delta_unshared([history("local", [40] * 6, backbones=backbones)]).empty  # nobody shares, or all do
+        assert report.delta_unshared(
+            [history("local", [40] * 6, backbones=backbones)]
+        ).empty  # nobody shares, or all do
 
 
 def test_trivial_answers_stand_beside_what_was_learnt():
     """They are the seed's, whatever the algorithm."""
     runs = [history(name, [40] * 6, seed=seed) for name in ("local", "self") for seed in (0, 2)]
     trivial = report.references(runs)
-    assert ",".join(trivial.columns) == "reference,user,model,task,metric,mean,std,n_seeds" and trivial.reference.eq("trivial").all()
-    assert trivial["mean"].tolist() == [2, 3, 4, 5, 6, 7] and trivial["std"].eq(1).all() and trivial.n_seeds.eq(2).all()
+    assert (
+        ",".join(trivial.columns) == "reference,user,model,task,metric,mean,std,n_seeds"
+        and trivial.reference.eq("trivial").all()
+    )
+    assert (
+        trivial["mean"].tolist() == [2, 3, 4, 5, 6, 7]
+        and trivial["std"].eq(1).all()
+        and trivial.n_seeds.eq(2).all()
+    )
     shown = report.side_by_side(report.table(runs), report.delta(runs), trivial)
-    assert shown.loc["Pascal VOC", "without a backbone", "Trivial answer"].tolist() == ["", *(f"{n}.0 ± 1.0" for n in range(2, 8))]
+    assert shown.loc["Pascal VOC", "without a backbone", "Trivial answer"].tolist() == [
+        "",
+        *(f"{n}.0 ± 1.0" for n in range(2, 8)),
+    ]
 
 
 def test_phases_are_told_apart(tmp_path):
@@ -87,14 +123,24 @@ def test_curve_reads_every_round():
 
 def test_a_curve_over_the_last_round_has_one_local_training():
     runs = [history("local", [40] * 6), history("fedmuscle", [44] * 6)]
-    runs = [replace(run, metrics=run.metrics.assign(value=run.metrics.value.where(run.metrics["round"] > 1, 0))) for run in runs]
-    assert report.curve(runs).delta.isna().tolist() == [True, False] * 2  # an improvement over 0 is undefined
+    runs = [
+        replace(
+            run,
+            metrics=run.metrics.assign(value=run.metrics.value.where(run.metrics["round"] > 1, 0)),
+        )
+        for run in runs
+    ]
+    assert (
+        report.curve(runs).delta.isna().tolist() == [True, False] * 2
+    )  # an improvement over 0 is undefined
     over_last = report.curve(runs, over_last=True).set_index(["algorithm", "round"]).delta
     assert over_last["fedmuscle"].tolist() == pytest.approx([-100, 10])
 
 
 def test_local_training_serves_every_public_set():
-    runs = [history("local", [40] * 6)] + [history("fedmuscle", [44] * 6, public=public) for public in ("voc", "coco")]
+    runs = [history("local", [40] * 6)] + [
+        history("fedmuscle", [44] * 6, public=public) for public in ("voc", "coco")
+    ]
     assert report.delta(runs).groupby("public").size().to_dict() == {"voc": 2, "coco": 2}
 
 
@@ -106,7 +152,9 @@ def test_an_undefined_delta_is_not_a_number():
 
 def test_refusals_name_what_is_wrong():
     local = history("local", [40] * 6)
-    with pytest.raises(ValueError, match="fedmuscle on voc with seed 1 has no run of local training"):
+    with pytest.raises(
+        ValueError, match="fedmuscle on voc with seed 1 has no run of local training"
+    ):
         report.delta([local, history("fedmuscle", [44] * 6, seed=1)])
     with pytest.raises(ValueError, match="two different runs of fedmuscle on voc with seed 0"):
         report.table([history("fedmuscle", [44] * 6), history("fedmuscle", [45] * 6, tau=0.3)])
@@ -120,7 +168,14 @@ def test_refusals_name_what_is_wrong():
 
 def test_a_smaller_perplexity_is_an_improvement():
     rows = [
-        {"public": "flickr30k", "user": user, "metric": metric, "seed": 0, "algorithm": algorithm, "value": value}
+        {
+            "public": "flickr30k",
+            "user": user,
+            "metric": metric,
+            "seed": 0,
+            "algorithm": algorithm,
+            "value": value,
+        }
         for algorithm, values in (("local", (20.0, 50.0)), ("self", (15.0, 40.0)))
         for user, metric, value in zip((1, 2), ("Perplexity", "Accuracy"), values, strict=True)
     ]
@@ -128,7 +183,7 @@ def test_a_smaller_perplexity_is_an_improvement():
     assert gains["self", 1] == pytest.approx(25) and gains["self", 2] == pytest.approx(-20)
 
 
-# --- beside Delta ---------------------------------------------------------------------------------------------------------------
+# --- beside Delta
 
 
 def tuned(values, **given):
@@ -136,13 +191,21 @@ def tuned(values, **given):
 
 
 def test_delta_over_tuned_local_training_stands_beside_that_over_fixed(tmp_path):
-    runs = [history("local", [40] * 6, seed=seed) for seed in (0, 1)] + [tuned([50] * 6, seed=seed) for seed in (0, 1)]
+    runs = [history("local", [40] * 6, seed=seed) for seed in (0, 1)] + [
+        tuned([50] * 6, seed=seed) for seed in (0, 1)
+    ]
     runs += [history("fedmuscle", [44 + seed] * 6, seed=seed) for seed in (0, 1)]
     runs += report.as_arm([history("fedmuscle", [55] * 6, seed=seed) for seed in (0, 1)], "tuned")
     rows = report.delta(runs).set_index("algorithm")
-    assert rows.delta.to_dict() == pytest.approx({"local": 0, "local, tuned": 25, "fedmuscle": 11.25, "fedmuscle, tuned": 37.5})
-    assert rows.delta_tuned.to_dict() == pytest.approx({"local": -20, "local, tuned": 0, "fedmuscle": -11, "fedmuscle, tuned": 10})
-    assert (rows.ci_low_tuned + rows.ci_high_tuned).tolist() == pytest.approx((2 * rows.delta_tuned).tolist())
+    assert rows.delta.to_dict() == pytest.approx(
+        {"local": 0, "local, tuned": 25, "fedmuscle": 11.25, "fedmuscle, tuned": 37.5}
+    )
+    assert rows.delta_tuned.to_dict() == pytest.approx(
+        {"local": -20, "local, tuned": 0, "fedmuscle": -11, "fedmuscle, tuned": 10}
+    )
+    assert (rows.ci_low_tuned + rows.ci_high_tuned).tolist() == pytest.approx(
+        (2 * rows.delta_tuned).tolist()
+    )
     report.write(runs, tmp_path)
     assert pd.read_csv(tmp_path / "delta.csv").delta_tuned.notna().all()
     shown = report.side_by_side(report.table(runs), report.delta(runs))
@@ -153,7 +216,9 @@ def test_delta_over_tuned_local_training_stands_beside_that_over_fixed(tmp_path)
 
 def test_without_tuned_local_training_there_is_no_delta_over_it():
     runs = [history("local", [40] * 6), history("fedmuscle", [44] * 6)]
-    assert report.delta(runs)[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]].isna().all(axis=None)
+    assert (
+        report.delta(runs)[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]].isna().all(axis=None)
+    )
     assert "tuned" not in report.side_by_side(report.table(runs), report.delta(runs)).to_string()
 
 
@@ -170,31 +235,68 @@ def test_an_arm_that_serves_not_all_users_has_cells_and_no_delta_over_all():
     runs = [history(name, [40] * 10, **users) for name in ("local", "self")]
     runs.append(history("probe", [44] * 8, users=(1, 2, 3, 4, 5, 6, 9, 10), **users))
     assert report.delta(runs).algorithm.tolist() == ["local", "self"]
-    assert report.delta_by_task(runs).set_index(["algorithm", "task"]).delta["probe", "TC"] == pytest.approx(10)
+    assert report.delta_by_task(runs).set_index(["algorithm", "task"]).delta[
+        "probe", "TC"
+    ] == pytest.approx(10)
     assert report.delta_over(runs, "self").algorithm.tolist() == ["local"]
-    shown = report.side_by_side(report.table(runs), report.delta(runs)).loc["Flickr30k", "controls and ours", "Logistic probe"]
+    shown = report.side_by_side(report.table(runs), report.delta(runs)).loc[
+        "Flickr30k", "controls and ours", "Logistic probe"
+    ]
     assert shown.tolist() == [""] + ["44.0"] * 6 + [""] * 2 + ["44.0"] * 2
-    assert "Logistic probe does not serve users with SS, so it has no Δ over all users." in report.note(runs)
+    assert (
+        "Logistic probe does not serve users with SS, so it has no Δ over all users."
+        in report.note(runs)
+    )
     with pytest.raises(ValueError, match="different users"):
-        report.table([*runs[:2], history("fedmuscle", [44] * 8, users=(1, 2, 3, 4, 5, 6, 9, 10), **users)])
+        report.table(
+            [*runs[:2], history("fedmuscle", [44] * 8, users=(1, 2, 3, 4, 5, 6, 9, 10), **users)]
+        )
 
 
 def test_texts_have_their_words_beside_the_trivial_answer():
-    runs = [history("local", [40] * 10, setup="setup2", public="flickr30k", profile="paper", facts={"tfidf": {"9": 61.5, "10": 60.0}})]
-    shown = report.side_by_side(report.table(runs), report.delta(runs), report.references(runs)).loc["Flickr30k", "without a backbone"]
+    runs = [
+        history(
+            "local",
+            [40] * 10,
+            setup="setup2",
+            public="flickr30k",
+            profile="paper",
+            facts={"tfidf": {"9": 61.5, "10": 60.0}},
+        )
+    ]
+    shown = report.side_by_side(
+        report.table(runs), report.delta(runs), report.references(runs)
+    ).loc["Flickr30k", "without a backbone"]
     assert shown.loc["TF-IDF"].tolist() == [""] * 9 + ["61.5", "60.0"]
     assert shown.loc["Trivial answer"].tolist() == ["", *(f"{n}.0" for n in range(1, 11))]
 
 
 def test_a_loss_that_falls_while_delta_rises_has_a_rho_of_minus_one_whoever_minimises_it():
     def with_losses(run, first, last):
-        return replace(run, losses=pd.DataFrame({"round": [1, 2], "user": [1, 1], "local": [0.0, 0.0], "alignment": [first, last]}))
+        return replace(
+            run,
+            losses=pd.DataFrame(
+                {"round": [1, 2], "user": [1, 1], "local": [0.0, 0.0], "alignment": [first, last]}
+            ),
+        )
 
     local = [history("local", [40] * 6, seed=seed) for seed in (0, 1)]
-    metrics = local[0].metrics.assign(value=[40.0] * 12 + [60.0] * 12)  # a Delta that rises from round to round
+    metrics = local[0].metrics.assign(
+        value=[40.0] * 12 + [60.0] * 12
+    )  # a Delta that rises from round to round
     flat = [replace(run, metrics=run.metrics.assign(value=40.0)) for run in local]
-    rising = [replace(history("fedmuscle", [60] * 6, seed=seed), metrics=metrics) for seed in (0, 1)]
-    alone = replace(history("self", [60] * 6, seed=0), metrics=metrics)  # whose users never align with others
-    rho = report.loss_correlation([*flat, with_losses(rising[0], 5.0, 4.0), with_losses(rising[1], 4.0, 5.0), alone])
-    assert rho.set_index(["algorithm", "seed"]).rho.to_dict() == pytest.approx({("fedmuscle", 0): -1, ("self", 0): -1, ("fedmuscle", 1): 1})
-    assert report.loss_correlation([flat[0], with_losses(replace(rising[0], metrics=flat[0].metrics), 5.0, 4.0)]).empty
+    rising = [
+        replace(history("fedmuscle", [60] * 6, seed=seed), metrics=metrics) for seed in (0, 1)
+    ]
+    alone = replace(
+        history("self", [60] * 6, seed=0), metrics=metrics
+    )  # whose users never align with others
+    rho = report.loss_correlation(
+        [*flat, with_losses(rising[0], 5.0, 4.0), with_losses(rising[1], 4.0, 5.0), alone]
+    )
+    assert rho.set_index(["algorithm", "seed"]).rho.to_dict() == pytest.approx(
+        {("fedmuscle", 0): -1, ("self", 0): -1, ("fedmuscle", 1): 1}
+    )
+    assert report.loss_correlation(
+        [flat[0], with_losses(replace(rising[0], metrics=flat[0].metrics), 5.0, 4.0)]
+    ).empty

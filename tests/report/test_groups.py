@@ -16,21 +16,43 @@ CELLS = paper_cells("table4")
 
 def papers(algorithm, users, n):
     """The paper's cells as a run of these users among ``n``."""
-    cells = CELLS[(CELLS.algorithm == algorithm) & (CELLS.n_users == n)].set_index("user").paper_mean
+    cells = (
+        CELLS[(CELLS.algorithm == algorithm) & (CELLS.n_users == n)].set_index("user").paper_mean
+    )
     counts = {str(user): [60, 0, 40] if user % 3 == 1 else [0, 100] for user in users}
-    return history(algorithm, list(cells[users]), setup="setup_noniid", users=tuple(users), facts={"class_counts": counts})
+    return history(
+        algorithm,
+        list(cells[users]),
+        setup="setup_noniid",
+        users=tuple(users),
+        facts={"class_counts": counts},
+    )
 
 
 @pytest.fixture
 def points():
-    return [Point({"n_users": len(users)}, tuple(papers(name, users, len(users)) for name in ("local", "fedmuscle"))) for users in GROUPS]
+    return [
+        Point(
+            {"n_users": len(users)},
+            tuple(papers(name, users, len(users)) for name in ("local", "fedmuscle")),
+        )
+        for users in GROUPS
+    ]
 
 
 def test_the_notebooks_groups_are_table_4s():
     fedmuscle = CELLS[CELLS.algorithm == "fedmuscle"]
-    assert {n: users.tolist() for n, users in fedmuscle.groupby("n_users").user} == {len(users): users for users in GROUPS}
-    models = [{user.model for user in SETUPS["setup_noniid"] if user.number in users} for users in GROUPS]
-    assert models == [{"ViT-Base"}, {"ViT-Base", "ViT-Small"}, {"ViT-Base", "ViT-Small", "ViT-Tiny"}]
+    assert {n: users.tolist() for n, users in fedmuscle.groupby("n_users").user} == {
+        len(users): users for users in GROUPS
+    }
+    models = [
+        {user.model for user in SETUPS["setup_noniid"] if user.number in users} for users in GROUPS
+    ]
+    assert models == [
+        {"ViT-Base"},
+        {"ViT-Base", "ViT-Small"},
+        {"ViT-Base", "ViT-Small", "ViT-Tiny"},
+    ]
 
 
 def test_delta_of_the_papers_own_cells_is_the_papers_delta(points):
@@ -49,11 +71,16 @@ def test_more_users_are_compared_over_those_of_the_first_group(points):
     cells = CELLS.pivot(index=["n_users", "user"], columns="algorithm", values="paper_mean")
     gains = 100 * (cells.fedmuscle / cells.local - 1)
     means = gains[gains.index.isin(GROUPS[0], level="user")].groupby("n_users").mean()
-    assert report.minus_first(points).difference.tolist() == pytest.approx([means[8] - means[4], means[12] - means[4]])
+    assert report.minus_first(points).difference.tolist() == pytest.approx(
+        [means[8] - means[4], means[12] - means[4]]
+    )
 
 
 def test_an_arm_of_users_alone_has_one_column_and_fedmuscle_one_for_each_number_of_users(points):
-    tables = (report.table_at_points(points, paper="table4"), report.delta_at_points(points, paper="table4"))
+    tables = (
+        report.table_at_points(points, paper="table4"),
+        report.delta_at_points(points, paper="table4"),
+    )
     whole = report.side_by_side(*map(report.of_groups, tables))
     assert whole.index.get_level_values("algorithm").tolist() == [
         "Local training",
@@ -69,16 +96,26 @@ def test_users_alone_are_run_once_for_all_groups(monkeypatch):
 
     def run_all(settings):
         asked.extend(now := list(settings))
-        given = [{"users": s.users, "protocol": s.protocol, "setup": s.setup, "seed": s.seed} for s in now]
-        return [history(s.algorithm, [s.seed + 40] * len(s.users), **own) for s, own in zip(now, given, strict=True)]
+        given = [
+            {"users": s.users, "protocol": s.protocol, "setup": s.setup, "seed": s.seed}
+            for s in now
+        ]
+        return [
+            history(s.algorithm, [s.seed + 40] * len(s.users), **own)
+            for s, own in zip(now, given, strict=True)
+        ]
 
     monkeypatch.setattr(module, "run_all", run_all)
     found = report.run_groups({"setup": "setup_noniid", "rounds": 2}, GROUPS, [0, 1], "voc")
     alone = [s for s in asked if s.algorithm != "fedmuscle"]
     assert len(alone) == 2 * len(ALONE) and {len(s.members) for s in alone} == {12}
-    assert [list(s.users) for s in asked if s.algorithm == "fedmuscle"] == [users for users in GROUPS for _ in (0, 1)]
+    assert [list(s.users) for s in asked if s.algorithm == "fedmuscle"] == [
+        users for users in GROUPS for _ in (0, 1)
+    ]
     for point, users in zip(found, GROUPS, strict=True):
-        assert point.varied == {"n_users": len(users)} and len(point.histories) == 2 * (len(ALONE) + 1)
+        assert point.varied == {"n_users": len(users)} and len(point.histories) == 2 * (
+            len(ALONE) + 1
+        )
         assert all(run.metrics.user.unique().tolist() == users for run in point.histories)
     with pytest.raises(ValueError, match="users: each point has its own"):
         report.run_groups({"setup": "setup_noniid", "users": [1, 4]}, GROUPS, [0], "voc")

@@ -13,14 +13,27 @@ from fedmuscle_lib.fedmuscle import arms
 from fedmuscle_lib.fedmuscle.profiles import PLACES
 from fedmuscle_lib.fedmuscle.settings import BY_TASK, parse
 
-PLACES_HERE = {"as it is": {}, "wide": {"head_hidden": 999, "setup": "setup1_unequal"}, "long": {"epochs": 44, "lr": 5e-3}}
+PLACES_HERE = {
+    "as it is": {},
+    "wide": {"head_hidden": 999, "setup": "setup1_unequal"},
+    "long": {"epochs": 44, "lr": 5e-3},
+}
 STEPS = [160, 320, 80]
-VALUES = {"local": 40, "fedmuscle": 46, "self": 44, "anchored": 47, "frozen_peers": 45, "head_only": 42}
+VALUES = {
+    "local": 40,
+    "fedmuscle": 46,
+    "self": 44,
+    "anchored": 47,
+    "frozen_peers": 45,
+    "head_only": 42,
+}
 COMMON = {"profile": "mini", "rounds": 20, "public_size": 256}
 
 
 def answering(patch):
-    """Have runs answered, and return the settings that are asked for; an algorithm ends with its value, whatever the settings."""
+    """Have runs answered, and return the settings that are asked for; an algorithm ends with its
+    value, whatever the settings.
+    """
     seen = []
 
     def run_all(settings):
@@ -30,7 +43,10 @@ def answering(patch):
         names = ("rounds", "epochs", "lr", "head_hidden", "public_size", "setup", "protocol")
         given = [{name: getattr(one, name) for name in names} for one in now]
         runs = zip(now, values, facts, given, strict=True)
-        return [history(one.algorithm, value, seed=one.seed, facts=fact, **own) for one, value, fact, own in runs]
+        return [
+            history(one.algorithm, value, seed=one.seed, facts=fact, **own)
+            for one, value, fact, own in runs
+        ]
 
     patch.setattr(module, "run_all", run_all)
     patch.setattr(arms, "tuned_protocol", lambda profile: False)
@@ -47,7 +63,14 @@ def asked(monkeypatch):
 def tuned(asked, monkeypatch):
     """The same where the profile has a tuned recipe, whose head is 7 wide."""
     monkeypatch.setattr(arms, "tuned_protocol", lambda profile: True)
-    recipe = {"head_layers": 2, "head_hidden": 7, "lora_layers": "linear", "lora_blocks": "all", "lr": 2e-3, "epochs": 40}
+    recipe = {
+        "head_layers": 2,
+        "head_hidden": 7,
+        "lora_layers": "linear",
+        "lora_blocks": "all",
+        "lr": 2e-3,
+        "epochs": 40,
+    }
     recipes = dict.fromkeys(("MLC", "IC100", "IC10"), recipe)
     monkeypatch.setattr("fedmuscle_lib.fedmuscle.settings.tuned_recipes", lambda profile: recipes)
     return asked
@@ -59,7 +82,11 @@ def different(one, other):
 
 def test_steps_change_the_size_of_the_public_set_and_nothing_else(asked):
     points = report.run_map(COMMON, {"as it is": {}}, STEPS, [0], "voc")
-    assert [point.varied["steps"] for point in points] == [160, 320, 80]  # R 20 and 256 pictures make 160
+    assert [point.varied["steps"] for point in points] == [
+        160,
+        320,
+        80,
+    ]  # R 20 and 256 pictures make 160
     for point in points:
         for run in point.histories:
             assert module.alignment_steps(run.settings) == point.varied["steps"]
@@ -68,9 +95,14 @@ def test_steps_change_the_size_of_the_public_set_and_nothing_else(asked):
         assert different(one, runs[name, 256]) <= {"public_size"} and size in (128, 256, 512)
 
 
-def test_the_first_seed_is_run_everywhere_and_all_at_the_first_place_and_in_the_opposite_corner(asked):
+def test_the_first_seed_is_run_everywhere_and_all_at_the_first_place_and_in_the_opposite_corner(
+    asked,
+):
     points = report.run_map(COMMON, PLACES_HERE, STEPS, [3, 1, 2], "voc")
-    seeds = {tuple(point.varied.values()): [run.settings.seed for run in point.histories] for point in points}
+    seeds = {
+        tuple(point.varied.values()): [run.settings.seed for run in point.histories]
+        for point in points
+    }
     assert len(seeds) == 9
     everywhere = {key: sorted(set(own)) for key, own in seeds.items() if len(set(own)) > 1}
     assert everywhere == {**{("as it is", n): [1, 2, 3] for n in STEPS}, ("long", 320): [1, 2, 3]}
@@ -85,12 +117,19 @@ def test_without_numbers_of_steps_every_place_has_its_own(asked):
 
 def test_the_tuned_baseline_has_no_places_recipe(tuned):
     points = report.run_map(COMMON, PLACES_HERE, [], [0], "voc")
-    baselines = {point.varied["place"]: [run for run in point.histories if run.arm == report.TUNED_BASELINE] for point in points}
+    baselines = {
+        point.varied["place"]: [run for run in point.histories if run.arm == report.TUNED_BASELINE]
+        for point in points
+    }
     assert [len(runs) for runs in baselines.values()] == [1, 1, 1]
     settings = {s.setup: s for s in tuned if s.protocol == "tuned"}
     assert set(settings) == {"setup1", "setup1_unequal"}
     for s in [s for s in tuned if s.protocol == "tuned"]:
-        assert s.head_hidden["MLC"] == 7 and s.lr["MLC"] == 2e-3 and different(s, settings["setup1"]) <= {"setup"}
+        assert (
+            s.head_hidden["MLC"] == 7
+            and s.lr["MLC"] == 2e-3
+            and different(s, settings["setup1"]) <= {"setup"}
+        )
     wide = next(s for s in tuned if s.head_hidden == 999)
     assert wide.protocol == "fixed" and wide.setup == "setup1_unequal"
     shown = report.map_by_place(report.delta_map(points), report.map_peers(points))
@@ -102,14 +141,19 @@ def test_the_tuned_baseline_has_no_places_recipe(tuned):
     [
         ({"steps": [170]}, "steps: 170 alignment steps can't be shared among 20 rounds"),
         ({"steps": [0]}, "steps: 0 alignment steps"),
-        ({"places": {"a": {"setup": "setup2_generation"}}}, "head_only does not serve every user of setup2_generation"),
+        (
+            {"places": {"a": {"setup": "setup2_generation"}}},
+            "head_only does not serve every user of setup2_generation",
+        ),
         ({"places": {"a": {"heads": 3}}}, "unknown setting 'heads'"),
         ({"places": {"a": {"rounds": 3}, "b": {"rounds": 5}}}, "rounds: each point has its own"),
     ],
 )
 def test_what_no_map_can_have_is_refused_before_anything_runs(asked, given, message):
     with pytest.raises(ValueError, match=message):
-        report.run_map(**({"common": COMMON, "places": {}, "steps": [], "seeds": [0], "public": "voc"} | given))
+        report.run_map(
+            **({"common": COMMON, "places": {}, "steps": [], "seeds": [0], "public": "voc"} | given)
+        )
     assert not asked
 
 
@@ -124,15 +168,22 @@ def test_the_places_of_a_profile_are_settings_that_differ(profile):
 def points():
     with pytest.MonkeyPatch.context() as patch:
         answering(patch)
-        return report.run_map(COMMON, {"as it is": {}, "wide": {"head_hidden": 999}}, [160, 320], [0, 1], "voc")
+        return report.run_map(
+            COMMON, {"as it is": {}, "wide": {"head_hidden": 999}}, [160, 320], [0, 1], "voc"
+        )
 
 
 def test_every_delta_stands_beside_what_local_training_forgets(points):
     rows = report.delta_map(points)
     assert len(rows) == 4 * len(VALUES) and rows.n_seeds.value_counts().to_dict() == {2: 18, 1: 6}
     single = rows[rows.n_seeds == 1].set_index("algorithm")
-    assert set(zip(single.place, single.steps, strict=True)) == {("wide", 160)} and single.ci_low.isna().all()
-    assert single.delta.to_dict() == pytest.approx({name: 100 * (value / 40 - 1) for name, value in VALUES.items()})
+    assert (
+        set(zip(single.place, single.steps, strict=True)) == {("wide", 160)}
+        and single.ci_low.isna().all()
+    )
+    assert single.delta.to_dict() == pytest.approx(
+        {name: 100 * (value / 40 - 1) for name, value in VALUES.items()}
+    )
     assert single.forgotten.tolist() == pytest.approx([5] * len(VALUES))
     assert not [name for name in rows if name.startswith("paper")]
     peers = report.map_peers(points)
@@ -143,49 +194,83 @@ def test_every_delta_stands_beside_what_local_training_forgets(points):
 def test_more_steps_are_compared_within_their_place_on_the_same_seeds(points):
     rows = report.map_steps(points).set_index("place")
     assert rows[["steps", "over", "n_seeds"]].to_numpy().tolist() == [[320, 160, 2], [320, 160, 1]]
-    assert rows.difference.tolist() == pytest.approx([0, 0])  # an algorithm ends with its value, whatever the steps
+    assert rows.difference.tolist() == pytest.approx(
+        [0, 0]
+    )  # an algorithm ends with its value, whatever the steps
     better = {"difference": 100 * 3 / 40, "n_seeds": 1}  # of 40, local training's
-    other = [run if run.arm != "fedmuscle" else history("fedmuscle", [49] * 6) for run in points[2].histories]
+    other = [
+        run if run.arm != "fedmuscle" else history("fedmuscle", [49] * 6)
+        for run in points[2].histories
+    ]
     one = [points[2], module.Point({"place": "wide", "steps": 640}, tuple(other))]
     assert report.map_steps(one)[list(better)].iloc[0].to_dict() == pytest.approx(better)
     alone = report.map_steps(points[:1])
-    assert alone.empty and list(alone) == list(report.map_steps(points)), "a file of it has its columns"
+    assert alone.empty and list(alone) == list(report.map_steps(points)), (
+        "a file of it has its columns"
+    )
     without = [run for run in points[1].histories if run.arm != "fedmuscle"]
     with pytest.raises(ValueError, match="fedmuscle, there"):
-        report.map_steps([points[0], module.Point({"place": "as it is", "steps": 320}, tuple(without))])
+        report.map_steps(
+            [points[0], module.Point({"place": "as it is", "steps": 320}, tuple(without))]
+        )
 
 
 def test_the_map_in_words(points):
     rows, peers = report.delta_map(points), report.map_peers(points)
     above, ends, given = report.map_in_words(rows, peers).splitlines()
-    assert above == "- FedMuscle's mean Δ is above that of local training at 4 of 4 points and of head only at 4 of 4 points."
+    assert (
+        above
+        == "- FedMuscle's mean Δ is above that of local training at 4 of 4 points and of head only"
+        " at 4 of 4 points."
+    )
     assert "wide, 160 steps, where head only has +5.0 %" in ends
     assert "above 0 at 4 of 4 points" in given and "of the 3 points that have one" in given
     single = report.map_in_words(rows[rows.n_seeds == 1], peers[peers.n_seeds == 1])
     assert single.endswith("one seed cannot tell how much of this is chance.")
     wide = report.map_by_place(rows, peers)
-    assert wide.loc[("wide", 160), "FedMuscle"] == "+15.00" and wide.loc[("wide", 160), "FedMuscle − Frozen peers"] == "+2.50"
-    assert wide.loc[("wide", 160), "FedMuscle − Head only"] == "+10.00" and "FedMuscle over Local training, tuned" not in wide
+    assert (
+        wide.loc[("wide", 160), "FedMuscle"] == "+15.00"
+        and wide.loc[("wide", 160), "FedMuscle − Frozen peers"] == "+2.50"
+    )
+    assert (
+        wide.loc[("wide", 160), "FedMuscle − Head only"] == "+10.00"
+        and "FedMuscle over Local training, tuned" not in wide
+    )
 
 
 def test_a_place_without_a_delta_is_left_out_of_the_words(points):
     """As in short runs, where some user of local training finds nothing."""
     rows, peers = report.delta_map(points), report.map_peers(points)
-    rows.loc[rows.place == "wide", ["delta", "forgotten"]] = peers.loc[peers.place == "wide", "difference"] = math.nan
+    rows.loc[rows.place == "wide", ["delta", "forgotten"]] = peers.loc[
+        peers.place == "wide", "difference"
+    ] = math.nan
     text = report.map_in_words(rows, peers)
     assert "local training at 2 of 2 points" in text and "above 0 at 2 of 2 points" in text
     rows["delta"] = math.nan
-    assert report.map_in_words(rows, peers) == "- FedMuscle's Δ is undefined everywhere, since a metric of local training is 0."
+    assert (
+        report.map_in_words(rows, peers)
+        == "- FedMuscle's Δ is undefined everywhere, since a metric of local training is 0."
+    )
 
 
 def test_the_folder_names_every_run_once(points, tmp_path):
     report.write_map(points, tmp_path)
     addresses = [run["address"] for run in runs_of(tmp_path)]
-    assert len(set(addresses)) == len(addresses) == len({run.provenance["address"] for point in points for run in point.histories})
+    assert (
+        len(set(addresses))
+        == len(addresses)
+        == len({run.provenance["address"] for point in points for run in point.histories})
+    )
     assert pd.read_csv(tmp_path / "table.csv").n_seeds.eq(2).all()  # of the first place
     assert set(pd.read_csv(tmp_path / "delta_map.csv").place) == {"as it is", "wide"}
-    assert pd.read_csv(tmp_path / "overview.csv")[["place", "steps"]].drop_duplicates().shape == (4, 2)
-    assert len(pd.read_csv(tmp_path / "peers.csv")) == 12 and (tmp_path / "delta_map_after_local.csv").exists()
+    assert pd.read_csv(tmp_path / "overview.csv")[["place", "steps"]].drop_duplicates().shape == (
+        4,
+        2,
+    )
+    assert (
+        len(pd.read_csv(tmp_path / "peers.csv")) == 12
+        and (tmp_path / "delta_map_after_local.csv").exists()
+    )
     assert len(pd.read_csv(tmp_path / "steps.csv")) == 2
 
 

@@ -23,27 +23,42 @@ def test_tables_1_and_7_agree_on_what_both_have(suffix, cells):
     assert len(union) == cells and not union.duplicated(key).any()
 
 
-@pytest.mark.parametrize(("name", "of_cells", "printed"), [("table2", 15.93, 14.39), ("table9", 13.28, 13.3)])
+@pytest.mark.parametrize(
+    ("name", "of_cells", "printed"), [("table2", 15.93, 14.39), ("table9", 13.28, 13.3)]
+)
 def test_setup_2_stands_beside_its_cells(name, of_cells, printed):
     runs = as_runs(name)
     table, delta = report.table(runs, paper=(name,)), report.delta(runs, paper=(name,))
     assert len(table) == 2 * 10 and (table["mean"] == table.paper_mean).all()
     ours = delta.set_index("algorithm").drop("local").iloc[0]
     assert (round(ours.delta, 2), ours.paper_delta) == (of_cells, printed)
-    assert report.paper_deltas(name).set_index("algorithm").round(2).loc[ours.name].tolist() == ["flickr30k", printed, of_cells]
+    assert report.paper_deltas(name).set_index("algorithm").round(2).loc[ours.name].tolist() == [
+        "flickr30k",
+        printed,
+        of_cells,
+    ]
     assert "nan" not in report.side_by_side(table, delta).to_string()  # Table 9 has no deviations
 
 
 def test_table_6_stands_beside_its_cells():
     runs = as_runs("table6")
-    table, delta = report.table(runs, paper=("table6",)), report.delta(runs, paper=("table6",)).set_index("algorithm")
-    assert len(table) == 2 * 6 and (table["mean"] == table.paper_mean).all() and set(table.public) == {"synthetic"}
+    table, delta = (
+        report.table(runs, paper=("table6",)),
+        report.delta(runs, paper=("table6",)).set_index("algorithm"),
+    )
+    assert (
+        len(table) == 2 * 6
+        and (table["mean"] == table.paper_mean).all()
+        and set(table.public) == {"synthetic"}
+    )
     assert round(delta.delta["fedmuscle"], 2) == delta.paper_delta["fedmuscle"] == 18.32
 
 
 def test_table_9_improves_on_local_training_but_on_table_2_for_one_user_only():
     gains = report.paper_gains("table2", "table9")
-    wide = gains[gains.task.isin(["SS", "TC"])].pivot(index="user", columns="algorithm", values="gain")
+    wide = gains[gains.task.isin(["SS", "TC"])].pivot(
+        index="user", columns="algorithm", values="gain"
+    )
     usual, large = wide["fedmuscle"], wide[f"fedmuscle, {LARGE}"]
     assert (large > 0).all() and (large > usual).tolist() == [False, False, False, True]
     assert gains[gains.algorithm == "local"].gain.eq(0).all()
@@ -51,7 +66,12 @@ def test_table_9_improves_on_local_training_but_on_table_2_for_one_user_only():
 
 @pytest.mark.parametrize(
     ("setup", "public", "n"),
-    [("setup2", "flickr30k", 20), ("setup2", "voc", 0), ("setup1", "flickr30k", 0), ("setup2_generation", "flickr30k", 0)],
+    [
+        ("setup2", "flickr30k", 20),
+        ("setup2", "voc", 0),
+        ("setup1", "flickr30k", 0),
+        ("setup2_generation", "flickr30k", 0),
+    ],
 )
 def test_other_federations_and_public_sets_have_no_cells(setup, public, n):
     values = [40] * len(SETUPS[setup])
@@ -62,7 +82,10 @@ def test_other_federations_and_public_sets_have_no_cells(setup, public, n):
 
 def test_table_stands_beside_the_papers_cells(paper_runs):
     table = report.table(paper_runs)
-    assert ",".join(table.columns) == "public,user,model,task,metric,algorithm,mean,std,n_seeds,paper_mean,paper_std"
+    assert (
+        ",".join(table.columns)
+        == "public,user,model,task,metric,algorithm,mean,std,n_seeds,paper_mean,paper_std"
+    )
     assert len(table) == 72
     assert (table["mean"] == table.paper_mean).all()
     assert table["std"].isna().all()  # one seed has no spread
@@ -71,5 +94,7 @@ def test_table_stands_beside_the_papers_cells(paper_runs):
 
 def test_algorithms_that_the_paper_does_not_have_get_no_cell():
     runs = [history("local", [40] * 6), history("self", [44] * 6)]
-    assert report.delta(runs).set_index("algorithm").paper_delta.to_dict() == pytest.approx({"local": 0, "self": math.nan}, nan_ok=True)
+    assert report.delta(runs).set_index("algorithm").paper_delta.to_dict() == pytest.approx(
+        {"local": 0, "self": math.nan}, nan_ok=True
+    )
     assert report.table(runs).query("algorithm == 'self'").paper_mean.isna().all()

@@ -1,4 +1,6 @@
-"""Numbers in prose are the CSV files', to the printed digits; a mark that says nothing true is refused."""
+"""Numbers in prose are the CSV files', to the printed digits; a mark that says nothing true is
+refused.
+"""
 
 import json
 
@@ -34,7 +36,11 @@ def marked(row, quoted, file="figures/mini/controls/delta.csv"):
         ("public=voc algorithm=fedmuscle", "+7.0 % [-9.9, +9.9]", "-0.3 % [-1.6, +0.9]"),
         ("public=voc algorithm=fedmuscle", "−7.000 %", "-0.337 %"),
         ("public=voc algorithm=fedmuscle show=paper_delta", "9", "27"),
-        ("public=voc algorithm=fedmuscle show=paper_delta,n_seeds", "**+0.00** over 3", "**+26.70** over 5"),
+        (
+            "public=voc algorithm=fedmuscle show=paper_delta,n_seeds",
+            "**+0.00** over 3",
+            "**+26.70** over 5",
+        ),
         ("algorithm='fedmuscle, M = 1'", "+0.0", "+2.5"),
         ('algorithm="fedmuscle, M = 1"', "+0.0", "+2.5"),
         ("algorithm=unsure", "+0.0", "+1.5"),  # what is not quoted need not be finite
@@ -48,20 +54,38 @@ def test_numbers_are_written_with_the_digits_and_the_sign_that_they_had(root, ro
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (marked("public=voc algorithm=fedmuscle", "1", file="figures/mini/controls/epsilon.csv"), "epsilon.csv"),
+        (
+            marked("public=voc algorithm=fedmuscle", "1", file="figures/mini/controls/epsilon.csv"),
+            "epsilon.csv",
+        ),
         (marked("public=voc", "1"), "public=voc --> 5 rows"),
         (marked("public=coco", "1"), "0 rows"),
         (marked("colour=red", "1"), "colour"),
         (marked("algorithm=local show=colour", "1"), "colour"),
         (marked("algorithm=local", "no number"), "0 numbers for 3 columns"),
         (marked("algorithm='fedmuscle, M = 1'", "+2.5 [+2.0, +3.0]"), "3 numbers for 1 columns"),
-        ("- Delta\n  " + marked("public=voc algorithm=fedmuscle", "1").removeprefix("Delta is "), "1 lines begin with a mark"),
-        (marked("algorithm=diverged", "+1.0 [+0.5, +2.0]"), "delta.csv: algorithm=diverged --> nan, -inf, 2.0: not all finite"),
-        (marked("algorithm=unsure", "+1.5 [+0.5, +2.0]"), "delta.csv: algorithm=unsure --> 1.5, nan, nan: not all finite"),
-        (marked("algorithm=diverged show=ci_low", "+1.0"), "delta.csv: algorithm=diverged show=ci_low --> -inf: not all finite"),
+        (
+            "- Delta\n  " + marked("public=voc algorithm=fedmuscle", "1").removeprefix("Delta is "),
+            "1 lines begin with a mark",
+        ),
+        (
+            marked("algorithm=diverged", "+1.0 [+0.5, +2.0]"),
+            "delta.csv: algorithm=diverged --> nan, -inf, 2.0: not all finite",
+        ),
+        (
+            marked("algorithm=unsure", "+1.5 [+0.5, +2.0]"),
+            "delta.csv: algorithm=unsure --> 1.5, nan, nan: not all finite",
+        ),
+        (
+            marked("algorithm=diverged show=ci_low", "+1.0"),
+            "delta.csv: algorithm=diverged show=ci_low --> -inf: not all finite",
+        ),
         (marked("algorithm", "1"), "algorithm -->"),
         (marked("algorithm=local", "0\n0"), "not closed in their line"),
-        ("<!-- from figures/mini/controls/delta.csv algorithm=local -->0<!-- /from -->", "misspelt"),
+        (
+            "<!-- from figures/mini/controls/delta.csv algorithm=local -->0<!-- /from -->",
+            "misspelt",
+        ),
     ],
 )
 def test_a_mark_that_leads_nowhere_is_refused(root, text, complaint):
@@ -75,7 +99,9 @@ def test_pages_and_notebooks_are_rewritten_where_they_differ(root):
     (root / "RESULTS.md").write_text(true)
     (root / "notebooks/lessons").mkdir(parents=True)
     notebook = root / "notebooks/lessons/controls.ipynb"
-    notebook.write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": ["# Title\n", stale]}]}, indent=1))
+    notebook.write_text(
+        json.dumps({"cells": [{"cell_type": "markdown", "source": ["# Title\n", stale]}]}, indent=1)
+    )
     assert rewrite(root) == [root / "README.md", notebook]
     assert (root / "README.md").read_text() == true
     assert json.loads(notebook.read_text())["cells"][0]["source"] == ["# Title\n", true]
@@ -107,11 +133,19 @@ FILE = "figures/mini/controls/delta.csv"
 )
 def test_a_claim_says_on_which_side_of_0_an_interval_is(root, row, side, true):
     found = false_claims(f"FedMuscle gains.<!-- claim {FILE}: {row} is {side} -->", root)
-    assert not found if true else len(found) == 1 and found[0].startswith(f"{FILE}: {row} is not {side}: ")
+    assert (
+        not found
+        if true
+        else len(found) == 1 and found[0].startswith(f"{FILE}: {row} is not {side}: ")
+    )
 
 
 @pytest.mark.parametrize(
-    "claim", [f"<!-- claim {FILE}: algorithm=nobody is above 0 -->", f"<!-- claim {FILE}: algorithm=local is positive -->"]
+    "claim",
+    [
+        f"<!-- claim {FILE}: algorithm=nobody is above 0 -->",
+        f"<!-- claim {FILE}: algorithm=local is positive -->",
+    ],
 )
 def test_a_claim_about_nothing_is_refused(root, claim):
     with pytest.raises(ValueError, match="rows instead of one|misspelt"):

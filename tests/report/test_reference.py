@@ -1,4 +1,6 @@
-"""The committed reference agrees with itself: its notebooks with each other, and every page that quotes it with its CSV files."""
+"""The committed reference agrees with itself: its notebooks with each other, and every page that
+quotes it with its CSV files.
+"""
 
 import json
 import re
@@ -31,16 +33,21 @@ def provenance(folder):
 
 @cache
 def federation(folder):
-    """Who took part in a notebook's runs, as far as its system's tables tell them apart, and settings that its reference overrides.
+    """Who took part in a notebook's runs, as far as its system's tables tell them apart, and
+    settings that its reference overrides.
 
-    A public set of another size is another one. Runs that are evaluated in other rounds are runs of their own, and may have been computed
-    when sums were taken in another order.
+    A public set of another size is another one. Runs that are evaluated in other rounds are runs of
+    their own, and may have been computed when sums were taken in another order.
     """
     overrides = provenance(folder).get("parameters", {}).get("overrides", {})
     settings = provenance(folder)["shared"].get("settings", {})
     table = pd.read_csv(folder / "table.csv")
     users = table[[name for name in ("user", "model", "task", "metric", "scope") if name in table]]
-    return set(users.itertuples(index=False, name=None)), overrides, [settings.get(name) for name in ("public_size", "evaluate_every")]
+    return (
+        set(users.itertuples(index=False, name=None)),
+        overrides,
+        [settings.get(name) for name in ("public_size", "evaluate_every")],
+    )
 
 
 @cache
@@ -56,7 +63,9 @@ def with_seeds(folder, name):
             own = own[arms.is_blind(arm) | (own.public == public)]
         return ",".join(map(str, sorted(set(own.seed))))
 
-    rows["seeds"] = [seeds(row.algorithm, getattr(row, "public", None)) for row in rows.itertuples()]
+    rows["seeds"] = [
+        seeds(row.algorithm, getattr(row, "public", None)) for row in rows.itertuples()
+    ]
     return rows.loc[:, ~rows.columns.str.startswith("paper")]
 
 
@@ -66,33 +75,61 @@ def tables(folder):
 
 
 def disagreements(one, other):
-    """The rows of tables and Deltas that both notebooks have, for the same users and seeds, with different numbers."""
+    """The rows of tables and Deltas that both notebooks have, for the same users and seeds, with
+    different numbers.
+    """
     found = []
     shared = tables(one) & tables(other)
     for name in sorted(shared) if shared and federation(one) == federation(other) else ():
         ours, theirs = with_seeds(one, name), with_seeds(other, name)
         if set(ours) != set(theirs):
             continue  # an ablation's rows are of points
-        key = [column for column in (*report.USER, "scope", "head", "masked", "group", "algorithm", "seed", "seeds") if column in ours]
+        key = [
+            column
+            for column in (
+                *report.USER,
+                "scope",
+                "head",
+                "masked",
+                "group",
+                "algorithm",
+                "seed",
+                "seeds",
+            )
+            if column in ours
+        ]
         both = ours.merge(theirs, on=key, suffixes=("", " there"))
         for column in ours.columns.difference(key):
             here, there = both[column], both[f"{column} there"]
             differing = both[(here != there) & ~(here.isna() & there.isna())]
-            found += [f"{name}: {column} of {' '.join(map(str, row))}" for row in differing[key].itertuples(index=False)]
+            found += [
+                f"{name}: {column} of {' '.join(map(str, row))}"
+                for row in differing[key].itertuples(index=False)
+            ]
     return found
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(FIGURES)))
 def test_a_folder_is_drawn_again_with_the_seeds_of_its_runs(folder):
     seeds = {run["settings"]["seed"] for run in runs_of(folder)}
-    assert not seeds or set(provenance(folder)["parameters"]["seeds"]) == seeds, "other seeds' runs are not shipped, so arms are left out"
+    assert not seeds or set(provenance(folder)["parameters"]["seeds"]) == seeds, (
+        "other seeds' runs are not shipped, so arms are left out"
+    )
 
 
 def test_cells_that_two_notebooks_share_are_the_same():
-    shipped = [folder for folder in FOLDERS if provenance(folder).get("shipped")]  # other runs may be another commit's
-    pairs = [pair for pair in combinations(shipped, 2) if pair[0].parent == pair[1].parent]  # of one profile
+    shipped = [
+        folder for folder in FOLDERS if provenance(folder).get("shipped")
+    ]  # other runs may be another commit's
+    pairs = [
+        pair for pair in combinations(shipped, 2) if pair[0].parent == pair[1].parent
+    ]  # of one profile
     assert pairs
-    assert not {f"{one.name}, {other.name}": found for one, other in pairs if (found := disagreements(one, other))}
+    assert not {
+        f"{one.name}, {other.name}": found
+        for one, other in pairs
+        if (found := disagreements(one, other))
+    }
 
 
 @pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -110,7 +147,11 @@ def test_sentences_agree_with_the_csv_files(page):
 def test_no_line_of_prose_begins_with_a_mark():
     """Markdown takes such a line for HTML and ends the paragraph before it."""
     begun = re.compile(r'^ *"? *<!-- (/?from|claim).*', re.MULTILINE)
-    assert not {str(page): found for page in pages(ROOT) if (found := begun.findall(page.read_text(encoding="utf8")))}
+    assert not {
+        str(page): found
+        for page in pages(ROOT)
+        if (found := begun.findall(page.read_text(encoding="utf8")))
+    }
 
 
 def test_the_page_of_results_is_that_of_the_csv_files():
@@ -122,14 +163,23 @@ def test_the_figure_of_worlds_is_that_of_the_csv_files(tmp_path):
     assert (FIGURES / "worlds.svg").read_bytes() == (tmp_path / "worlds.svg").read_bytes()
 
 
-# --- the comparison of notebooks itself --------------------------------------------------------------------------------------
+# --- the comparison of notebooks itself
 
 
 def notebook(folder, reached, public="voc"):
-    """A notebook's folder: local training on seeds 0 and 1, and FedMuscle, which reached as much on seeds 0, 1, ..."""
+    """A notebook's folder: local training on seeds 0 and 1, and FedMuscle, which reached as much on
+    seeds 0, 1, ...
+    """
     folder.mkdir()
     runs = [history("local", [40] * 6, seed=seed) for seed in range(2)]
-    report.write(runs + [history("fedmuscle", [value] * 6, seed=seed, public=public) for seed, value in enumerate(reached)], folder)
+    report.write(
+        runs
+        + [
+            history("fedmuscle", [value] * 6, seed=seed, public=public)
+            for seed, value in enumerate(reached)
+        ],
+        folder,
+    )
     return folder
 
 
@@ -144,18 +194,27 @@ def test_a_cell_that_differs_is_found(folders, tmp_path):
     one, other = folders
     assert disagreements(one, shutil.copytree(one, tmp_path / "same")) == []
     found = disagreements(one, other)
-    assert len([row for row in found if row.startswith("table.csv: mean of voc 1 ViT-Base MLC ")]) == 1
+    assert (
+        len([row for row in found if row.startswith("table.csv: mean of voc 1 ViT-Base MLC ")]) == 1
+    )
     assert "delta_after_local.csv: delta of voc fedmuscle 0,1" in found
     assert not [row for row in found if " local " in row]
 
 
 def test_cells_of_other_seeds_public_sets_or_users_are_others(folders, tmp_path):
     one, other = folders
-    fewer_seeds, on_coco = notebook(tmp_path / "b", (50,)), notebook(tmp_path / "c", (50, 50), public="coco")
+    fewer_seeds, on_coco = (
+        notebook(tmp_path / "b", (50,)),
+        notebook(tmp_path / "c", (50, 50), public="coco"),
+    )
     other_users = shutil.copytree(other, tmp_path / "d")
     for path in other_users.glob("table*.csv"):
         pd.read_csv(path).query("user != 6").to_csv(path, index=False)
-    assert [disagreements(one, each) for each in (fewer_seeds, on_coco, other_users)] == [[], [], []]
+    assert [disagreements(one, each) for each in (fewer_seeds, on_coco, other_users)] == [
+        [],
+        [],
+        [],
+    ]
 
 
 def test_notebooks_of_two_systems_share_no_cell(folders, tmp_path):
@@ -165,7 +224,11 @@ def test_notebooks_of_two_systems_share_no_cell(folders, tmp_path):
     told = {"shared": {}, "arms": {"fedloge": {}}, "runs": [run]}
     for folder, mean in zip(fedloges, (50.0, 50.0, 50.1), strict=True):
         folder.mkdir()
-        (folder / "table.csv").write_text(f"algorithm,scope,head,masked,group,mean,n_seeds\nfedloge,global,shared,False,all,{mean},1\n")
+        (folder / "table.csv").write_text(
+            f"algorithm,scope,head,masked,group,mean,n_seeds\nfedloge,global,shared,False,all,{mean},1\n"
+        )
         (folder / "provenance.json").write_text(json.dumps(told))
     assert disagreements(fedloges[0], folders[0]) == disagreements(*fedloges[:2]) == []
-    assert disagreements(fedloges[0], fedloges[2]) == ["table.csv: mean of global shared False all fedloge 0"]
+    assert disagreements(fedloges[0], fedloges[2]) == [
+        "table.csv: mean of global shared False all fedloge 0"
+    ]

@@ -32,14 +32,22 @@ def root(tmp_path):
 
 
 def row(table, name):
-    (found,) = (line[1:-1].split("|") for line in table.replace("\N{NO-BREAK SPACE}", " ").splitlines() if line.startswith(f"|{name}|"))
+    (found,) = (
+        line[1:-1].split("|")
+        for line in table.replace("\N{NO-BREAK SPACE}", " ").splitlines()
+        if line.startswith(f"|{name}|")
+    )
     return found
 
 
 def test_a_table_has_our_delta_beside_the_papers_and_its_verdicts(root):
     _, notebook, theirs, mini, small, minutes, verdicts = row(reproduced(root), "Table 1")
     assert "notebooks/table1.ipynb" in notebook
-    assert (theirs, mini, small) == ("+26.70", "[+4.0 [-1.0, +9.1]](figures/mini/table1)", "not run")
+    assert (theirs, mini, small) == (
+        "+26.70",
+        "[+4.0 [-1.0, +9.1]](figures/mini/table1)",
+        "not run",
+    )
     assert minutes == "0"
     assert verdicts == "1 undecided, 1 reproduced; 2 undecided"
 

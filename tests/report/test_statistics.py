@@ -10,9 +10,15 @@ from fedmuscle_lib import report
 
 
 def test_standard_deviation_is_the_papers():
-    runs = [history("local", [value] * 6, seed=seed) for seed, value in enumerate((46.2, 46.3, 46.5))]
+    runs = [
+        history("local", [value] * 6, seed=seed) for seed, value in enumerate((46.2, 46.3, 46.5))
+    ]
     row = report.table(runs).iloc[0]
-    assert (round(row["mean"], 2), round(row["std"], 2), row.n_seeds) == (46.33, 0.12, 3)  # Table 7, Pascal VOC, user 1, Muscle loss
+    assert (round(row["mean"], 2), round(row["std"], 2), row.n_seeds) == (
+        46.33,
+        0.12,
+        3,
+    )  # Table 7, Pascal VOC, user 1, Muscle loss
 
 
 def test_interval_is_students():
@@ -25,7 +31,11 @@ def test_interval_is_students():
 
 
 def test_one_seed_has_no_interval():
-    row = report.delta([history("local", [40] * 6), history("fedmuscle", [44] * 6)]).set_index("algorithm").loc["fedmuscle"]
+    row = (
+        report.delta([history("local", [40] * 6), history("fedmuscle", [44] * 6)])
+        .set_index("algorithm")
+        .loc["fedmuscle"]
+    )
     assert row.delta == pytest.approx(10)
     assert row[["delta_std", "ci_low", "ci_high"]].isna().all()
     assert "One seed" in report.note([history("local", [40] * 6)])
@@ -33,10 +43,16 @@ def test_one_seed_has_no_interval():
 
 def test_differences_are_paired_over_seeds():
     runs = [history("self", [level] * 6, seed=seed) for seed, level in enumerate((20, 40, 60))]
-    runs += [history("fedmuscle", [level] * 6, seed=seed) for seed, level in enumerate((20 + 1, 40 + 2, 60 + 3))]
+    runs += [
+        history("fedmuscle", [level] * 6, seed=seed)
+        for seed, level in enumerate((20 + 1, 40 + 2, 60 + 3))
+    ]
     runs.append(history("fedmuscle", [99] * 6, seed=7))  # without a partner it has no say
     rows = report.per_user_difference(runs, "fedmuscle", "self")
-    assert ",".join(rows.columns) == "public,user,model,task,metric,difference,std,n_seeds,ci_low,ci_high"
+    assert (
+        ",".join(rows.columns)
+        == "public,user,model,task,metric,difference,std,n_seeds,ci_low,ci_high"
+    )
     assert len(rows) == 6
     assert rows.n_seeds.eq(3).all()
     assert rows.difference.tolist() == pytest.approx([2] * 6)

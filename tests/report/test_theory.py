@@ -1,4 +1,6 @@
-"""Theorem 1, Figure 7 and Appendices L and S in numbers, against closed forms, autograd and torch's own count of operations."""
+"""Theorem 1, Figure 7 and Appendices L and S in numbers, against closed forms, autograd and torch's
+own count of operations.
+"""
 
 import math
 
@@ -27,17 +29,25 @@ def of(rows, critic, **point):
 
 def test_one_other_model_makes_all_truths_one(rows):
     row = of(rows, theory.CRITICS["full"], varied="M", M=1)
-    assert row.information == row.pairwise_sum == pytest.approx(-4 * math.log(0.75)) and row.total_correlation == pytest.approx(
-        row.information
-    )
+    assert row.information == row.pairwise_sum == pytest.approx(
+        -4 * math.log(0.75)
+    ) and row.total_correlation == pytest.approx(row.information)
     assert row.limit == pytest.approx(row.information) and row.bound < math.log(32)
 
 
 def test_the_full_ratio_claims_too_much_where_others_share_and_not_where_they_are_independent(rows):
-    apart, alike = (of(rows, theory.CRITICS["full"], varied="overlap", overlap=overlap) for overlap in (0.0, 0.8))
+    apart, alike = (
+        of(rows, theory.CRITICS["full"], varied="overlap", overlap=overlap)
+        for overlap in (0.0, 0.8)
+    )
     assert apart.ci_high < 0 < alike.ci_low
-    text = theory.bounds_in_words(rows[(rows.varied == "overlap") & (rows.critic == theory.CRITICS["full"])])
-    assert "above the information at 1 of 2 points, below it at 1" in text and "B → ∞ it is above at 1" in text
+    text = theory.bounds_in_words(
+        rows[(rows.varied == "overlap") & (rows.critic == theory.CRITICS["full"])]
+    )
+    assert (
+        "above the information at 1 of 2 points, below it at 1" in text
+        and "B → ∞ it is above at 1" in text
+    )
 
 
 def test_a_row_is_the_same_whatever_else_is_asked_for(rows):
@@ -53,20 +63,29 @@ def test_models_that_agree_on_few_images_break_the_bound_of_the_papers_own_loss(
 
 def test_the_middle_of_the_diagram_is_what_the_sum_over_pairs_counts_twice():
     worlds = theory.venn(0.6, d=3).set_index("world")
-    assert worlds.all_three.to_list() == pytest.approx((worlds.pairwise_sum - worlds.whole).to_list())
+    assert worlds.all_three.to_list() == pytest.approx(
+        (worlds.pairwise_sum - worlds.whole).to_list()
+    )
     assert worlds.whole.to_list() == pytest.approx((worlds.i12 + worlds.i13_given_2).to_list())
-    assert worlds.whole.to_list() == pytest.approx((worlds.i12_given_3 + worlds.i13_given_2 + worlds.all_three).to_list())
+    assert worlds.whole.to_list() == pytest.approx(
+        (worlds.i12_given_3 + worlds.i13_given_2 + worlds.all_three).to_list()
+    )
     assert worlds.all_three["shared"] > 0 > worlds.all_three["independent"]
-    assert worlds.all_three["the sum is the whole"] == 0 and worlds.overlap["the sum is the whole"] > 0
+    assert (
+        worlds.all_three["the sum is the whole"] == 0 and worlds.overlap["the sum is the whole"] > 0
+    )
     assert worlds.whole["independent"] == pytest.approx(-1.5 * math.log(1 - 2 * 0.36))
 
 
-# --- Appendix S --------------------------------------------------------------------------------------------------------------
+# --- Appendix S
 
 
 @pytest.mark.parametrize("m", [1, 3])
 def test_the_exact_gradient_is_that_of_the_muscle_loss(m):
-    u = normalize(torch.randn(m + 1, 6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(m)), dim=-1)
+    u = normalize(
+        torch.randn(m + 1, 6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(m)),
+        dim=-1,
+    )
     anchor = u[0].clone().requires_grad_()
     value = muscle_loss(anchor, u[1:], 0.2, 0.15)
     value.backward()
@@ -86,10 +105,12 @@ def test_low_temperatures_keep_the_direction_and_a_centred_public_set_leaves_not
     low, high, higher = theory.linear([0.02, 1e4, 1e5], [0.0], batches=32).itertuples()
     assert low.cosine_29 > 0.99 > 0.9 > high.cosine_29
     assert max(low.norm_31, high.norm_31) < 0.05
-    assert high.norm / higher.norm == pytest.approx(10, rel=1e-3)  # a regulariser that goes to 0 like 1 / tau
+    assert high.norm / higher.norm == pytest.approx(
+        10, rel=1e-3
+    )  # a regulariser that goes to 0 like 1 / tau
 
 
-# --- Appendix L --------------------------------------------------------------------------------------------------------------
+# --- Appendix L
 
 
 def counted(loss, anchor):

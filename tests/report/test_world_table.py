@@ -12,12 +12,24 @@ SHOTS = {"vit-base": 51.0, "vit-tiny": 42.0}
 
 
 def runs(**settings):
-    """Four seeds: FedMuscle above local training, shuffled below, self undecided; users 4 and 5 differ by half."""
+    """Four seeds: FedMuscle above local training, shuffled below, self undecided; users 4 and 5
+    differ by half.
+    """
     values = {"local": [40, 44, 40, 20, 30, 50]}
-    values |= {"fedmuscle": [44, 48, 44, 22, 33, 55], "shuffled": [38, 42, 38, 19, 29, 48], "head_only": [40, 44, 40, 20, 30, 60]}
-    found = [history(name, own, seed=seed, **settings) for seed in range(4) for name, own in values.items()]
+    values |= {
+        "fedmuscle": [44, 48, 44, 22, 33, 55],
+        "shuffled": [38, 42, 38, 19, 29, 48],
+        "head_only": [40, 44, 40, 20, 30, 60],
+    }
+    found = [
+        history(name, own, seed=seed, **settings)
+        for seed in range(4)
+        for name, own in values.items()
+    ]
     undecided = [[v + (-1) ** seed for v in values["local"]] for seed in range(4)]
-    return found + [history("self", own, seed=seed, **settings) for seed, own in enumerate(undecided)]
+    return found + [
+        history("self", own, seed=seed, **settings) for seed, own in enumerate(undecided)
+    ]
 
 
 def cells(table, measure):
@@ -32,31 +44,55 @@ def test_a_world_in_numbers_without_units(tmp_path):
     assert list(table) == ["mini", "the paper"]
     assert cells(table, "one-shot").tolist() == ["42.0 to 51.0", ""]
     assert cells(table, "head only").tolist() == ["+3.33 [+3.33, +3.33]", ""]
-    assert cells(table, "local steps: MLC / IC100 / IC10").tolist() == ["280 / 160 / 80", "1,050 / 600 / 300"]
+    assert cells(table, "local steps: MLC / IC100 / IC10").tolist() == [
+        "280 / 160 / 80",
+        "1,050 / 600 / 300",
+    ]
     assert cells(table, "alignment steps per").tolist() == ["1.1 / 2.0 / 4.0", "22.4 / 39.2 / 78.5"]
     assert table.loc["alignment steps"].tolist() == ["320", "23,550"]
     assert cells(table, "largest mean local cell").tolist() == ["1.10 / 1.50", "1.04 / 1.00"]
-    signs = {name: cells(table, f"Δ of {name}").tolist() for name in ("fedmuscle", "self", "shuffled")}
+    signs = {
+        name: cells(table, f"Δ of {name}").tolist() for name in ("fedmuscle", "self", "shuffled")
+    }
     assert signs == {"fedmuscle": ["+", "(+)"], "self": ["0", ""], "shuffled": ["−", ""]}
-    assert not [name for name in table.index if "probe" in name or "anchored" in name]  # which were not run
+    assert not [
+        name for name in table.index if "probe" in name or "anchored" in name
+    ]  # which were not run
 
 
 def test_one_seed_has_signs_in_brackets(tmp_path):
     single = [run for run in runs() if run.settings.seed == 0]
     table = report.worlds(report.world(single, SHOTS), single[0].settings, tmp_path)
-    assert [cells(table, f"Δ of {name}")["mini"] for name in ("fedmuscle", "self", "shuffled")] == ["(+)", "(+)", "(−)"]
+    assert [cells(table, f"Δ of {name}")["mini"] for name in ("fedmuscle", "self", "shuffled")] == [
+        "(+)",
+        "(+)",
+        "(−)",
+    ]
 
 
 def test_other_worlds_are_those_of_the_committed_references(tmp_path):
     own = report.world(runs(), SHOTS)
-    for k, name in enumerate(("mini/controls", "small/controls", "small/controls_setup1_vit", "small/table1")):
+    for k, name in enumerate(
+        ("mini/controls", "small/controls", "small/controls_setup1_vit", "small/table1")
+    ):
         (tmp_path / name).mkdir(parents=True)
         report.save(own.assign(value=own.value + 1000 * (k + 1)), tmp_path / name / "world.csv")
     table = report.worlds(own, runs()[0].settings, tmp_path)
     assert list(table) == ["small", "small, setup1_vit", "mini", "the paper"]
-    assert cells(table, "one-shot").tolist() == ["2042.0 to 2051.0", "3042.0 to 3051.0", "42.0 to 51.0", ""]
+    assert cells(table, "one-shot").tolist() == [
+        "2042.0 to 2051.0",
+        "3042.0 to 3051.0",
+        "42.0 to 51.0",
+        "",
+    ]
     unequal = report.worlds(own, runs(setup="setup1_unequal")[0].settings, tmp_path)
-    assert list(unequal) == ["small", "small, setup1_vit", "mini", "mini, setup1_unequal", "the paper"]
+    assert list(unequal) == [
+        "small",
+        "small, setup1_vit",
+        "mini",
+        "mini, setup1_unequal",
+        "the paper",
+    ]
     read_back = pd.read_csv(tmp_path / "mini/controls/world.csv")
     assert list(read_back) == list(own)
 
@@ -67,7 +103,12 @@ def test_one_shot_accuracy_of_shipped_runs_is_the_committed_one(tmp_path):
     shipped = [replace(run, origin="shipped") for run in runs()]
     assert report.shipped_one_shot(shipped, tmp_path) == SHOTS
     assert report.shipped_one_shot([*shipped[1:], runs()[0]], tmp_path) == {}
-    assert report.shipped_one_shot([replace(run, origin="shipped") for run in runs(setup="setup1_unequal")], tmp_path) == {}
+    assert (
+        report.shipped_one_shot(
+            [replace(run, origin="shipped") for run in runs(setup="setup1_unequal")], tmp_path
+        )
+        == {}
+    )
 
 
 def test_where_data_are_absent_the_other_rows_stand(tmp_path):
@@ -81,6 +122,10 @@ def test_delta_of_every_committed_reference(tmp_path):
         (tmp_path / name).mkdir(parents=True)
         report.save(deltas.assign(delta=deltas.delta + 100 * k), tmp_path / name / "delta.csv")
     rows = report.delta_of_worlds(tmp_path)
-    assert list(dict.fromkeys(rows.world)) == ["real, CNNs", "real, ViTs, last blocks", "generated, equal models"]
+    assert list(dict.fromkeys(rows.world)) == [
+        "real, CNNs",
+        "real, ViTs, last blocks",
+        "generated, equal models",
+    ]
     for k, (_, own) in zip((1, 2, 0), rows.groupby("world", sort=False), strict=True):
         assert own.delta.tolist() == pytest.approx((deltas.delta + 100 * k).tolist(), abs=1e-3)

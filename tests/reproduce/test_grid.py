@@ -1,4 +1,6 @@
-"""The grid: what is refused before anything runs, what becomes of a notebook that fails, and what the index page says of it all."""
+"""The grid: what is refused before anything runs, what becomes of a notebook that fails, and what
+the index page says of it all.
+"""
 
 import html
 import json
@@ -19,7 +21,18 @@ from processes import alive, eventually
 
 from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.core.notebooks import FIGURES
-from fedmuscle_lib.reproduce import Outcome, child, children, grid, index, literal, pages, plan, reproduce, select
+from fedmuscle_lib.reproduce import (
+    Outcome,
+    child,
+    children,
+    grid,
+    index,
+    literal,
+    pages,
+    plan,
+    reproduce,
+    select,
+)
 from fedmuscle_lib.reproduce.index import made
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +45,9 @@ overrides: dict = {}  # settings"""
 def notebook(folder, name, *sources, parameters=PARAMETERS):
     """A notebook of a title, a parameters cell and a cell for each source."""
     cells = [nbformat.v4.new_markdown_cell(f"# {name.title()}\n\nIt claims <nothing>.", id="claim")]
-    cells.append(nbformat.v4.new_code_cell(parameters, id="parameters", metadata={"tags": ["parameters"]}))
+    cells.append(
+        nbformat.v4.new_code_cell(parameters, id="parameters", metadata={"tags": ["parameters"]})
+    )
     cells += [nbformat.v4.new_code_cell(source, id=f"cell-{k}") for k, source in enumerate(sources)]
     path = folder / f"{name}.ipynb"
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -44,11 +59,13 @@ def notebook(folder, name, *sources, parameters=PARAMETERS):
 def folder(tmp_path, monkeypatch):
     """An empty folder of notebooks, which the command line takes for the repository's."""
     (tmp_path / "notebooks").mkdir()
-    monkeypatch.setattr("fedmuscle_lib.cli.reproduce.reproduce", partial(reproduce, folder=tmp_path / "notebooks"))
+    monkeypatch.setattr(
+        "fedmuscle_lib.cli.reproduce.reproduce", partial(reproduce, folder=tmp_path / "notebooks")
+    )
     return tmp_path / "notebooks"
 
 
-# --- refused before anything runs --------------------------------------------------------------------------------------------
+# --- refused before anything runs
 
 
 def planned(paths, **own):
@@ -70,12 +87,25 @@ def test_each_notebook_gets_what_it_declares(folder):
 
 
 def test_parameters_come_in_the_notebooks_order_in_which_it_names_its_folder(folder):
-    path = notebook(folder, "table", parameters=PARAMETERS + "\nlabel: str = ''  # of a figure\nsize: int = 1  # of it")
-    assert [*planned([path], size=2, label="x", rounds=3)[path]] == ["profile", "seeds", "output", "overrides", "label", "size"]
+    path = notebook(
+        folder,
+        "table",
+        parameters=PARAMETERS + "\nlabel: str = ''  # of a figure\nsize: int = 1  # of it",
+    )
+    assert [*planned([path], size=2, label="x", rounds=3)[path]] == [
+        "profile",
+        "seeds",
+        "output",
+        "overrides",
+        "label",
+        "size",
+    ]
 
 
 def test_a_setup_goes_to_a_notebook_that_takes_one_and_into_the_settings_of_others(folder):
-    takes = notebook(folder, "takes", parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are")
+    takes = notebook(
+        folder, "takes", parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are"
+    )
     given = planned([takes, notebook(folder, "table")], setup="setup1_unequal", rounds=3)
     assert [(own["overrides"], own.get("setup")) for own in given.values()] == [
         ({"rounds": 3}, "setup1_unequal"),
@@ -86,7 +116,11 @@ def test_a_setup_goes_to_a_notebook_that_takes_one_and_into_the_settings_of_othe
 
 
 def test_a_place_is_absolute_also_where_a_notebook_declares_it(folder):
-    path = notebook(folder, "table", parameters="data_dir: str = ''  # of the data\noverrides: dict = {}  # settings")
+    path = notebook(
+        folder,
+        "table",
+        parameters="data_dir: str = ''  # of the data\noverrides: dict = {}  # settings",
+    )
     assert planned([path], data_dir="here", models_path="there")[path] == {
         "data_dir": str(Path("here").resolve()),
         "overrides": {"models_path": str(Path("there").resolve())},
@@ -117,7 +151,13 @@ def test_a_setting_that_the_notebook_decides_is_checked_too(folder):
 
 
 def test_types_are_the_annotations(folder):
-    path = notebook(folder, "lesson", parameters="angle: float = 1.0  # degrees\ncount: int = 1  # of them\nloud: bool = False  # or not")
+    path = notebook(
+        folder,
+        "lesson",
+        parameters=(
+            "angle: float = 1.0  # degrees\ncount: int = 1  # of them\nloud: bool = False  # or not"
+        ),
+    )
     assert planned([path], angle=1, count=2, loud=True)
     for wrong in ({"angle": "1"}, {"count": 1.5}, {"count": True}, {"loud": 1}):
         with pytest.raises(ValueError, match="is a"):
@@ -130,7 +170,12 @@ def test_settings_need_a_notebook_that_takes_them(folder):
 
 
 def test_an_empty_list_is_refused_where_a_notebook_needs_one(folder):
-    table = notebook(folder, "table", parameters=PARAMETERS + '\npublics: list = ["voc"]  # sets\nmarks: list = []  # in a figure')
+    table = notebook(
+        folder,
+        "table",
+        parameters=PARAMETERS
+        + '\npublics: list = ["voc"]  # sets\nmarks: list = []  # in a figure',
+    )
     with pytest.raises(ValueError, match="^table: publics is empty$"):
         planned([table], publics=[], marks=[])
 
@@ -142,12 +187,15 @@ def test_unknown_notebooks_are_refused(folder):
     assert [path.stem for path in select(["table7.ipynb", "table7"], folder)] == ["table7"]
 
 
-# --- failures ----------------------------------------------------------------------------------------------------------------
+# --- failures
 
 
 @pytest.mark.slow
 def test_failures_are_reported_and_others_go_on(folder, tmp_path, monkeypatch, capsys):
-    good = "from pathlib import Path\nPath(output, profile, 'good', 'table.txt').write_text(str(seeds))\nprint('first', 'line')"
+    good = (
+        "from pathlib import Path\nPath(output, profile, 'good',"
+        " 'table.txt').write_text(str(seeds))\nprint('first', 'line')"
+    )
     notebook(folder, "good", good, "from IPython.display import Markdown\nMarkdown('**No gain.**')")
     notebook(folder, "bad", "x = 1", "# about to fail\nraise ValueError('no luck <here>')")
     notebook(folder, "killed", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
@@ -156,7 +204,10 @@ def test_failures_are_reported_and_others_go_on(folder, tmp_path, monkeypatch, c
 
     out, err = capsys.readouterr()
     assert "good: first line" in err.splitlines()  # relayed as it is printed
-    assert "bad: failed: cell 4 (raise ValueError('no luck <here>')): ValueError: no luck <here>" in out
+    assert (
+        "bad: failed: cell 4 (raise ValueError('no luck <here>')): ValueError: no luck <here>"
+        in out
+    )
     assert "killed: failed: cell 3 (import os, signal): DeadKernelError" in out
     assert "good: done" in out
 
@@ -169,10 +220,16 @@ def test_failures_are_reported_and_others_go_on(folder, tmp_path, monkeypatch, c
         "result.json",
         "table.txt",
     ]
-    assert (entries / "good/README.md").read_text() == "# Good\n\nIt claims <nothing>.\n\n**No gain.**\n"
+    assert (
+        entries / "good/README.md"
+    ).read_text() == "# Good\n\nIt claims <nothing>.\n\n**No gain.**\n"
     assert not (entries / "killed/executed.ipynb").exists()
-    assert json.loads((entries / "bad/result.json").read_text())["failure"].endswith("ValueError: no luck <here>")
-    assert str(tmp_path) not in (entries / "good/executed.ipynb").read_text()  # papermill writes the paths it is given
+    assert json.loads((entries / "bad/result.json").read_text())["failure"].endswith(
+        "ValueError: no luck <here>"
+    )
+    assert (
+        str(tmp_path) not in (entries / "good/executed.ipynb").read_text()
+    )  # papermill writes the paths it is given
 
     page = (entries / "index.html").read_text()
     assert page.count('class="failed">failed') == 2
@@ -199,9 +256,17 @@ sys.exit(main(["reproduce", "--output", *sys.argv[2:]]))
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_no_kernel_outlives_the_grid(folder, tmp_path, sign):
     pid_file = tmp_path / "pid"
-    notebook(folder, "endless", f"import os, time\nopen({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)")
+    notebook(
+        folder,
+        "endless",
+        f"import os, time\nopen({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)",
+    )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    parent = subprocess.Popen([sys.executable, "-c", LAUNCH, folder, tmp_path / "results"], env=environment, stderr=subprocess.PIPE)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", LAUNCH, folder, tmp_path / "results"],
+        env=environment,
+        stderr=subprocess.PIPE,
+    )
     try:
         assert eventually(lambda: pid_file.exists() and pid_file.read_text())
         parent.send_signal(sign)
@@ -215,12 +280,23 @@ def test_no_kernel_outlives_the_grid(folder, tmp_path, sign):
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_kernel_leaves_no_temporary_files(folder, tmp_path, sign):
-    """Neither its own nor those that others keep for it, such as sockets and the file that tells its ports."""
+    """Neither its own nor those that others keep for it, such as sockets and the file that tells
+    its ports.
+    """
     ready = tmp_path / "ready"
-    notebook(folder, "endless", f"import tempfile, time\ntempfile.mkstemp()\nopen({str(ready)!r}, 'w').write('x')\ntime.sleep(600)")
+    notebook(
+        folder,
+        "endless",
+        f"import tempfile, time\ntempfile.mkstemp()\nopen({str(ready)!r},"
+        " 'w').write('x')\ntime.sleep(600)",
+    )
     with TemporaryDirectory(prefix="k-") as temporary:  # of a short name, as sockets need it
         environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": temporary}
-        parent = subprocess.Popen([sys.executable, "-c", LAUNCH, folder, tmp_path / "results"], env=environment, stderr=subprocess.DEVNULL)
+        parent = subprocess.Popen(
+            [sys.executable, "-c", LAUNCH, folder, tmp_path / "results"],
+            env=environment,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             assert eventually(ready.exists)
             assert [path for path in Path(temporary).rglob("tmp*") if path.is_file()]
@@ -233,18 +309,34 @@ def test_a_killed_kernel_leaves_no_temporary_files(folder, tmp_path, sign):
 
 @pytest.mark.slow
 def test_an_interrupted_repetition_keeps_the_results_that_there_were(folder, tmp_path):
-    """Of two notebooks the second is interrupted after it has overwritten its table; the page is that of what lies there."""
+    """Of two notebooks the second is interrupted after it has overwritten its table; the page is
+    that of what lies there.
+    """
     again, there = tmp_path / "again", tmp_path / "there"
-    write = "from pathlib import Path\nPath(output, profile, {name!r}, 'table.txt').write_text(str(seeds))"
+    write = (
+        "from pathlib import Path\nPath(output, profile, {name!r},"
+        " 'table.txt').write_text(str(seeds))"
+    )
     notebook(folder, "first", write.format(name="first"))
-    waits = f"\nimport time\nif Path({str(again)!r}).exists():\n    Path({str(there)!r}).touch()\n    time.sleep(600)"
-    notebook(folder, "second", write.format(name="second") + "\nPath(output, profile, 'second', 'new.txt').touch()" + waits)
+    waits = (
+        f"\nimport time\nif Path({str(again)!r}).exists():\n    Path({str(there)!r}).touch()\n   "
+        " time.sleep(600)"
+    )
+    notebook(
+        folder,
+        "second",
+        write.format(name="second")
+        + "\nPath(output, profile, 'second', 'new.txt').touch()"
+        + waits,
+    )
     target = tmp_path / "results/mini"
     reproduce(output=target.parent, folder=folder, jobs=1, seeds=[3])
     kept = {path: path.read_bytes() for path in (target / "second").iterdir()}
     again.touch()
     command = [sys.executable, "-c", LAUNCH, folder, target.parent, "--jobs", "1", "--seeds", "4"]
-    parent = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE)
+    parent = subprocess.Popen(
+        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE
+    )
     try:
         assert eventually(there.exists)
         parent.send_signal(signal.SIGINT)
@@ -253,7 +345,9 @@ def test_an_interrupted_repetition_keeps_the_results_that_there_were(folder, tmp
         parent.kill()
     assert b"Traceback" not in parent.stderr.read()
     assert {path: path.read_bytes() for path in (target / "second").iterdir()} == kept
-    assert (target / "first/table.txt").read_text() == "[4]" and (target / "second/table.txt").read_text() == "[3]"
+    assert (target / "first/table.txt").read_text() == "[4]" and (
+        target / "second/table.txt"
+    ).read_text() == "[3]"
     page = (target / "index.html").read_text()
     assert "failed" not in re.findall(r'class="(\w+)">\1', page) and "[4]" in page and "[3]" in page
     assert index(target).read_text() == page
@@ -286,10 +380,15 @@ def environments(folder, tmp_path, monkeypatch, **options):
     [
         ({}, {"FEDMUSCLE_SHIPPED": "0", "FEDMUSCLE_PROGRESS": "lines"}),
         ({"shipped_only": True}, {"FEDMUSCLE_SHIPPED": "1", "FEDMUSCLE_COMPUTE": "0"}),
-        ({"scheduler": "tcp://there:8786"}, {"FEDMUSCLE_SHIPPED": "0", "FEDMUSCLE_SCHEDULER": "tcp://there:8786"}),
+        (
+            {"scheduler": "tcp://there:8786"},
+            {"FEDMUSCLE_SHIPPED": "0", "FEDMUSCLE_SCHEDULER": "tcp://there:8786"},
+        ),
     ],
 )
-def test_children_know_where_results_may_come_from(folder, tmp_path, monkeypatch, options, expected):
+def test_children_know_where_results_may_come_from(
+    folder, tmp_path, monkeypatch, options, expected
+):
     notebook(folder, "table")
     for name in ("FEDMUSCLE_SHIPPED", "FEDMUSCLE_COMPUTE", "FEDMUSCLE_SCHEDULER"):
         monkeypatch.delenv(name, raising=False)
@@ -298,8 +397,12 @@ def test_children_know_where_results_may_come_from(folder, tmp_path, monkeypatch
     assert ("FEDMUSCLE_COMPUTE" in given) == ("FEDMUSCLE_COMPUTE" in expected)
 
 
-@pytest.mark.parametrize(("given", "passed_on"), [("mine/runs", "{here}/mine/runs"), ("/mine", "/mine"), ("", "")])
-def test_children_store_their_runs_where_the_caller_said(folder, tmp_path, monkeypatch, given, passed_on):
+@pytest.mark.parametrize(
+    ("given", "passed_on"), [("mine/runs", "{here}/mine/runs"), ("/mine", "/mine"), ("", "")]
+)
+def test_children_store_their_runs_where_the_caller_said(
+    folder, tmp_path, monkeypatch, given, passed_on
+):
     notebook(folder, "table")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDMUSCLE_RUNS", given)
@@ -315,7 +418,9 @@ def test_a_damaged_file_of_another_notebook_ends_none(folder, tmp_path, monkeypa
     (older / "table.csv").touch()
     (older / "provenance.json").write_text('{"runs": [')
     assert len(environments(folder, tmp_path, monkeypatch, jobs=2)) == 2
-    assert "unreadable: older/provenance.json (not JSON" in (older.parent / "index.html").read_text()
+    assert (
+        "unreadable: older/provenance.json (not JSON" in (older.parent / "index.html").read_text()
+    )
 
 
 @pytest.mark.slow
@@ -332,11 +437,20 @@ def test_a_notebook_without_kernelspec_runs_here(folder, tmp_path):
     "lines, said",
     [
         (
-            ["Traceback (most recent call last):", "  File x", "ValueError: what is wrong", "more of it", "    ^"],
+            [
+                "Traceback (most recent call last):",
+                "  File x",
+                "ValueError: what is wrong",
+                "more of it",
+                "    ^",
+            ],
             "ValueError: what is wrong",
         ),
         (["half a word", "   ^^^"], "half a word"),
-        (["nbclient.exceptions.DeadKernelError: Kernel died", "^"], "nbclient.exceptions.DeadKernelError: Kernel died"),
+        (
+            ["nbclient.exceptions.DeadKernelError: Kernel died", "^"],
+            "nbclient.exceptions.DeadKernelError: Kernel died",
+        ),
         ([], "no output"),
     ],
 )
@@ -353,15 +467,27 @@ def test_a_full_disk_is_one_line(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(children, "_followed", lambda *_: (1, "failed"))
     monkeypatch.setattr(children, "write", full)
     assert main(["reproduce", "--output", str(tmp_path / "results")]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "error: results/mini/good/result.json: No space left on device"
+    assert (
+        capsys.readouterr().err.splitlines()[-1]
+        == "error: results/mini/good/result.json: No space left on device"
+    )
 
 
 def test_what_a_kernel_says_of_its_own_end_is_no_progress(folder, tmp_path, caplog):
-    """jupyter_client interrupts every kernel before it ends it; whether the kernel tells so is a matter of timing."""
-    notebook(folder, "good", "import os; os.write(2, b'[IPKernelApp] ERROR | KeyboardInterrupt caught in kernel.\\nkept\\n')")
+    """jupyter_client interrupts every kernel before it ends it; whether the kernel tells so is a
+    matter of timing.
+    """
+    notebook(
+        folder,
+        "good",
+        "import os; os.write(2, b'[IPKernelApp] ERROR | KeyboardInterrupt caught in"
+        " kernel.\\nkept\\n')",
+    )
     with caplog.at_level("INFO", "fedmuscle"):
         (outcome,) = reproduce(output=tmp_path / "results", folder=folder)
-    assert outcome.failure is None and "kept" in caplog.text and "KeyboardInterrupt" not in caplog.text
+    assert (
+        outcome.failure is None and "kept" in caplog.text and "KeyboardInterrupt" not in caplog.text
+    )
 
 
 STORED_NOWHERE = """class NotStored(LookupError):
@@ -372,7 +498,11 @@ raise NotStored('2 runs are not stored')"""
 def test_runs_that_are_not_stored_are_missing_and_no_failure(folder, tmp_path, capsys):
     notebook(folder, "bare", STORED_NOWHERE)
     target = tmp_path / "results"
-    drawn_before = {"provenance.json": json.dumps(runs("shipped")), "README.md": "# Bare", "executed.html": "<h1>Bare</h1>"}
+    drawn_before = {
+        "provenance.json": json.dumps(runs("shipped")),
+        "README.md": "# Bare",
+        "executed.html": "<h1>Bare</h1>",
+    }
     (target / "mini/bare").mkdir(parents=True)
     for name, text in drawn_before.items():
         (target / "mini/bare" / name).write_text(text)
@@ -381,7 +511,9 @@ def test_runs_that_are_not_stored_are_missing_and_no_failure(folder, tmp_path, c
     page = (target / "mini/index.html").read_text()
     assert '<td class="missing">missing</td>' in page and "<pre>2 runs are not stored</pre>" in page
     assert not (target / "mini/bare/executed.ipynb").exists()
-    assert {name: (target / "mini/bare" / name).read_text() for name in drawn_before} == drawn_before
+    assert {
+        name: (target / "mini/bare" / name).read_text() for name in drawn_before
+    } == drawn_before
 
 
 @pytest.mark.slow
@@ -390,11 +522,19 @@ def test_shipped_runs_are_shown_with_the_references_parameters(folder, tmp_path)
     reference = tmp_path / "figures/mini/table"
     reference.mkdir(parents=True)
     parameters = {"seeds": [0, 1], "overrides": {"rounds": 2}, "gone": 1}
-    (reference / "provenance.json").write_text(json.dumps({"shared": {}, "arms": {}, "runs": [], "parameters": parameters}))
+    (reference / "provenance.json").write_text(
+        json.dumps({"shared": {}, "arms": {}, "runs": [], "parameters": parameters})
+    )
 
     def given(**options):
-        (outcome,) = reproduce(output=tmp_path / "results", folder=folder, reference=tmp_path / "figures", **options)
-        return {name: value for name, value in outcome.parameters.items() if name not in ("profile", "output")}
+        (outcome,) = reproduce(
+            output=tmp_path / "results", folder=folder, reference=tmp_path / "figures", **options
+        )
+        return {
+            name: value
+            for name, value in outcome.parameters.items()
+            if name not in ("profile", "output")
+        }
 
     assert given(shipped_only=True) == {"seeds": [0, 1], "overrides": {"rounds": 2}}
     assert given(shipped_only=True, seeds=[3]) == {"seeds": [3], "overrides": {"rounds": 2}}
@@ -403,23 +543,46 @@ def test_shipped_runs_are_shown_with_the_references_parameters(folder, tmp_path)
 
 @pytest.mark.slow
 def test_a_notebook_has_a_folder_for_each_setup(folder, tmp_path):
-    write = "from fedmuscle_lib import report\nprint(report.results_folder('table', profile, output, setup=setup))"
-    notebook(folder, "table", write, parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are")
-    for name, parameters in {"table": {}, "table_setup1_unequal": {"setup": "setup1_unequal"}, "table_of_others": {"seeds": [7]}}.items():
+    write = (
+        "from fedmuscle_lib import report\nprint(report.results_folder('table', profile, output,"
+        " setup=setup))"
+    )
+    notebook(
+        folder,
+        "table",
+        write,
+        parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are",
+    )
+    for name, parameters in {
+        "table": {},
+        "table_setup1_unequal": {"setup": "setup1_unequal"},
+        "table_of_others": {"seeds": [7]},
+    }.items():
         (tmp_path / "figures/mini" / name).mkdir(parents=True)
         (tmp_path / "figures/mini" / name / "provenance.json").write_text(
             json.dumps({"shared": {}, "arms": {}, "runs": [], "parameters": parameters})
         )
 
     def made_by(**options):
-        outcomes = reproduce(output=tmp_path / "results", folder=folder, reference=tmp_path / "figures", **options)
+        outcomes = reproduce(
+            output=tmp_path / "results", folder=folder, reference=tmp_path / "figures", **options
+        )
         return {outcome.notebook: outcome.parameters.get("setup") for outcome in outcomes}
 
     assert made_by(shipped_only=True) == {"table": None, "table_setup1_unequal": "setup1_unequal"}
-    assert made_by(shipped_only=True, overrides={"setup": "setup1_unequal"}) == {"table_setup1_unequal": "setup1_unequal"}
+    assert made_by(shipped_only=True, overrides={"setup": "setup1_unequal"}) == {
+        "table_setup1_unequal": "setup1_unequal"
+    }
     assert made_by(overrides={"setup": "setup2"}) == {"table_setup2": "setup2"}
-    for name in ("table", "table_setup1_unequal", "table_setup2"):  # where the notebook itself writes
-        assert str(Path("mini", name)) in (tmp_path / "results/mini" / name / "executed.html").read_text()
+    for name in (
+        "table",
+        "table_setup1_unequal",
+        "table_setup2",
+    ):  # where the notebook itself writes
+        assert (
+            str(Path("mini", name))
+            in (tmp_path / "results/mini" / name / "executed.html").read_text()
+        )
 
 
 @pytest.mark.parametrize(
@@ -432,17 +595,34 @@ def test_a_notebook_has_a_folder_for_each_setup(folder, tmp_path):
         ({"seeds": [7], "overrides": {"setup": "setup2"}}, {"table_setup2": [7]}),
     ],
 )
-def test_seeds_and_parameters_draw_the_one_folder_that_they_lead_to(folder, tmp_path, monkeypatch, options, drawn):
-    notebook(folder, "table", parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are")
-    for name, parameters in {"table": {"seeds": [0, 1]}, "table_setup2": {"seeds": [5], "setup": "setup2"}}.items():
+def test_seeds_and_parameters_draw_the_one_folder_that_they_lead_to(
+    folder, tmp_path, monkeypatch, options, drawn
+):
+    notebook(
+        folder, "table", parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are"
+    )
+    for name, parameters in {
+        "table": {"seeds": [0, 1]},
+        "table_setup2": {"seeds": [5], "setup": "setup2"},
+    }.items():
         (place := tmp_path / "figures/mini" / name).mkdir(parents=True)
         (place / "provenance.json").write_text(json.dumps({"parameters": parameters}))
-    monkeypatch.setattr(children, "execute", lambda path, place, parameters, _: Outcome(place.name, parameters, 0.0, ""))
-    outcomes = reproduce(output=tmp_path / "results", folder=folder, reference=tmp_path / "figures", shipped_only=True, **options)
+    monkeypatch.setattr(
+        children,
+        "execute",
+        lambda path, place, parameters, _: Outcome(place.name, parameters, 0.0, ""),
+    )
+    outcomes = reproduce(
+        output=tmp_path / "results",
+        folder=folder,
+        reference=tmp_path / "figures",
+        shipped_only=True,
+        **options,
+    )
     assert {outcome.notebook: outcome.parameters["seeds"] for outcome in outcomes} == drawn
 
 
-# --- the index page ----------------------------------------------------------------------------------------------------------
+# --- the index page
 
 EARLY, LATE = "2026-11-20T14:23:29+00:00", "2026-11-21T09:05:00+00:00"
 
@@ -457,8 +637,15 @@ def entry(tmp_path, provenance=None, result=None):
 
 def runs(*origins):
     """A provenance's runs of one arm."""
-    named = [{"origin": origin, "finished": finished} for origin, finished in zip(origins, (EARLY, LATE, EARLY), strict=False)]
-    return {"shared": {"address": "01"}, "arms": {"local": {}}, "runs": [{"arm": "local"} | run for run in named]}
+    named = [
+        {"origin": origin, "finished": finished}
+        for origin, finished in zip(origins, (EARLY, LATE, EARLY), strict=False)
+    ]
+    return {
+        "shared": {"address": "01"},
+        "arms": {"local": {}},
+        "runs": [{"arm": "local"} | run for run in named],
+    }
 
 
 def test_an_ablation_whose_arms_have_several_deltas_is_readable(tmp_path):
@@ -472,12 +659,36 @@ def test_an_ablation_whose_arms_have_several_deltas_is_readable(tmp_path):
 @pytest.mark.parametrize(
     ("provenance", "result", "expected"),
     [
-        (runs("shipped", "shipped"), {"finished": LATE}, ("shipped", "2026-11-21 09:05 UTC", "2 shipped")),
-        (runs("shipped", "computed", "shipped"), None, ("computed here", "2026-11-21 09:05 UTC", "2 shipped, 1 computed")),
-        (runs("computed") | {"shipped": True}, None, ("shipped", "2026-11-20 14:23 UTC", "1 shipped")),  # a reference's folder
-        (None, {"finished": EARLY}, ("computed here", "2026-11-20 14:23 UTC", "")),  # a notebook without runs
-        (runs("computed"), {"finished": LATE, "failure": "no luck"}, ("failed", "2026-11-21 09:05 UTC", "")),
-        (runs("computed"), {"finished": LATE, "missing": "1 run"}, ("missing", "2026-11-21 09:05 UTC", "")),
+        (
+            runs("shipped", "shipped"),
+            {"finished": LATE},
+            ("shipped", "2026-11-21 09:05 UTC", "2 shipped"),
+        ),
+        (
+            runs("shipped", "computed", "shipped"),
+            None,
+            ("computed here", "2026-11-21 09:05 UTC", "2 shipped, 1 computed"),
+        ),
+        (
+            runs("computed") | {"shipped": True},
+            None,
+            ("shipped", "2026-11-20 14:23 UTC", "1 shipped"),
+        ),  # a reference's folder
+        (
+            None,
+            {"finished": EARLY},
+            ("computed here", "2026-11-20 14:23 UTC", ""),
+        ),  # a notebook without runs
+        (
+            runs("computed"),
+            {"finished": LATE, "failure": "no luck"},
+            ("failed", "2026-11-21 09:05 UTC", ""),
+        ),
+        (
+            runs("computed"),
+            {"finished": LATE, "missing": "1 run"},
+            ("missing", "2026-11-21 09:05 UTC", ""),
+        ),
     ],
 )
 def test_the_index_says_who_made_an_entry_and_when(tmp_path, provenance, result, expected):
@@ -486,7 +697,11 @@ def test_the_index_says_who_made_an_entry_and_when(tmp_path, provenance, result,
 
 
 def test_what_an_earlier_run_left_is_not_shown_beside_a_failure(tmp_path):
-    folder = entry(tmp_path, runs("computed"), {"finished": LATE, "failure": "no luck", "parameters": {}, "seconds": 1.0})
+    folder = entry(
+        tmp_path,
+        runs("computed"),
+        {"finished": LATE, "failure": "no luck", "parameters": {}, "seconds": 1.0},
+    )
     (folder / "figure.svg").write_bytes(b"")
     assert "no luck" in (page := index(tmp_path).read_text()) and "figure.svg" not in page
     (folder / "result.json").unlink()
@@ -499,9 +714,21 @@ def test_what_an_earlier_run_left_is_not_shown_beside_a_failure(tmp_path):
     [
         ("provenance.json", '{"runs": [', "not JSON"),
         ("provenance.json", '{"runs": [1]}', "no list of runs"),
-        ("provenance.json", '{"shared": {}, "arms": {"": {}}, "runs": [{"arm": ""}]}', "a run without its address"),
-        ("provenance.json", '{"shared": 7, "arms": {"": {}}, "runs": [{"arm": ""}]}', "no list of runs"),
-        ("provenance.json", json.dumps(runs("computed")).replace(EARLY, "yesterday"), "Invalid isoformat string"),
+        (
+            "provenance.json",
+            '{"shared": {}, "arms": {"": {}}, "runs": [{"arm": ""}]}',
+            "a run without its address",
+        ),
+        (
+            "provenance.json",
+            '{"shared": 7, "arms": {"": {}}, "runs": [{"arm": ""}]}',
+            "no list of runs",
+        ),
+        (
+            "provenance.json",
+            json.dumps(runs("computed")).replace(EARLY, "yesterday"),
+            "Invalid isoformat string",
+        ),
         ("result.json", '{"finished": "yesterday"}', "Invalid isoformat string"),
         ("result.json", '{"seconds": "long"}', "its seconds are 'long', not a number"),
         ("result.json", '{"seconds": 1' + "0" * 400 + "}", "OverflowError"),
@@ -516,12 +743,16 @@ def test_what_an_earlier_run_left_is_not_shown_beside_a_failure(tmp_path):
         ("executed.ipynb", None, "a pipe or a device, not a file"),
     ],
 )
-def test_an_unreadable_file_is_named_in_its_place_and_the_others_are_shown(tmp_path, name, content, reason):
+def test_an_unreadable_file_is_named_in_its_place_and_the_others_are_shown(
+    tmp_path, name, content, reason
+):
     """Without content it is a pipe that nobody writes to."""
     for entry, result in {"a": "{}", "damaged": '{"seconds": 1}', "z": '{"seconds": 7}'}.items():
         (tmp_path / entry).mkdir()
         (tmp_path / entry / "result.json").write_text(result)
-    (tmp_path / "damaged/delta.csv").write_text("algorithm\n")  # a table is shown with Delta or not at all
+    (tmp_path / "damaged/delta.csv").write_text(
+        "algorithm\n"
+    )  # a table is shown with Delta or not at all
     (path := tmp_path / "damaged" / name).unlink(missing_ok=True)
     if content is None:
         os.mkfifo(path)
@@ -530,7 +761,9 @@ def test_an_unreadable_file_is_named_in_its_place_and_the_others_are_shown(tmp_p
     page = html.unescape(index(tmp_path).read_text())
     (told,) = re.findall(r"unreadable: (.*)</p>", page)
     assert told.startswith(f"damaged/{name} ") and reason in told and str(tmp_path) not in told
-    assert re.findall(r'<section id="(.*)">', page) == ["a", "damaged", "z"] and "<td>7 s</td>" in page
+    assert (
+        re.findall(r'<section id="(.*)">', page) == ["a", "damaged", "z"] and "<td>7 s</td>" in page
+    )
 
 
 def test_half_a_character_does_not_keep_the_page_from_being_written(tmp_path):
@@ -542,16 +775,20 @@ def test_what_a_section_says_of_its_numbers_is_their_provenances(tmp_path):
     """Also where somebody drew them again after the grid did, with other seeds."""
     facts = runs("computed") | {"command": "reproduce table --seeds 0"}
     facts["shared"]["settings"] = {"seed": 0}
-    folder = entry(tmp_path, facts, {"finished": LATE, "seconds": 3.0, "parameters": {"seeds": [0, 1, 2]}})
+    folder = entry(
+        tmp_path, facts, {"finished": LATE, "seconds": 3.0, "parameters": {"seeds": [0, 1, 2]}}
+    )
     (folder / "executed.html").touch()
     page = index(tmp_path).read_text()
     assert "Made by <code>reproduce table --seeds 0</code>" in page
     assert "[0, 1, 2]" not in page and "executed.html" not in page and "3 s" not in page
-    (folder / "result.json").write_text(json.dumps({"finished": LATE, "seconds": 3.0, "parameters": {"seeds": [0]}}))
+    (folder / "result.json").write_text(
+        json.dumps({"finished": LATE, "seconds": 3.0, "parameters": {"seeds": [0]}})
+    )
     assert "executed.html" in (page := index(tmp_path).read_text()) and "<td>3 s</td>" in page
 
 
-# --- the pages of one notebook -------------------------------------------------------------------------------------------------
+# --- the pages of one notebook
 
 
 @pytest.fixture
@@ -560,12 +797,20 @@ def executed(tmp_path):
     (folder := tmp_path / "results/mini/table").mkdir(parents=True)
     image, frame = (
         {"image/png": "iVBORw0KGgo="},
-        {"text/html": "<div>\n<style scoped>a</style>\n<table>\n  <tr>\n  <td>1</td></tr>\n</table></div>"},
+        {
+            "text/html": (
+                "<div>\n<style scoped>a</style>\n<table>\n  <tr>\n  <td>1</td></tr>\n</table></div>"
+            )
+        },
     )
-    outputs = [nbformat.v4.new_output("stream", text="1 of 2"), *(nbformat.v4.new_output("display_data", data) for data in (frame, image))]
+    outputs = [
+        nbformat.v4.new_output("stream", text="1 of 2"),
+        *(nbformat.v4.new_output("display_data", data) for data in (frame, image)),
+    ]
     cells = [
         nbformat.v4.new_markdown_cell(
-            "# Title\n\nSee [data](../docs/data.md#a), [here](#a), <!-- from a.csv: b -->1<!-- /from --> of [it](https://a.b)."
+            "# Title\n\nSee [data](../docs/data.md#a), [here](#a), <!-- from a.csv: b -->1<!--"
+            " /from --> of [it](https://a.b)."
         ),
         nbformat.v4.new_code_cell('plots.save(figure, folder, "my_figure")', outputs=outputs),
     ]
@@ -575,29 +820,50 @@ def executed(tmp_path):
 
 
 def test_the_page_in_markdown_has_what_is_read_and_links_that_hold(executed):
-    assert (executed / "README.md").read_text() == (
-        "# Title\n\nSee [data](../../../docs/data.md#a), [here](#a), 1 of [it](https://a.b).\n\n"
-        "<table>\n  <tr><td>1</td></tr></table>\n\n![my figure](my_figure.svg)\n"
+    assert (
+        (executed / "README.md").read_text()
+        == "# Title\n\nSee [data](../../../docs/data.md#a), [here](#a), 1 of [it](https://a.b).\n\n<table>\n  <tr><td>1</td></tr></table>\n\n![my figure](my_figure.svg)\n"
     )
 
 
 def test_a_pages_tables_are_named_in_words(tmp_path):
-    by_row = pd.DataFrame({"n_seeds": [3, 1], "ci_low": [0.5, float("nan")], "peak_memory_mib": [2.0, 3.0], "rho_p": [1, 2], "tau": [1, 2]})
+    by_row = pd.DataFrame(
+        {
+            "n_seeds": [3, 1],
+            "ci_low": [0.5, float("nan")],
+            "peak_memory_mib": [2.0, 3.0],
+            "rho_p": [1, 2],
+            "tau": [1, 2],
+        }
+    )
     by_name = by_row[["n_seeds"]].set_axis(["one_name", "another"])
     cells = pd.DataFrame({"a": ["21.8 ± 6.5 | 71.2", "+3.0 [+0.5, +5.5] *", "one of [1, 2]"]})
-    outputs = [nbformat.v4.new_output("display_data", {"text/html": frame.to_html()}) for frame in (by_row, by_name, cells)]
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=outputs)]), tmp_path / "executed.ipynb")
+    outputs = [
+        nbformat.v4.new_output("display_data", {"text/html": frame.to_html()})
+        for frame in (by_row, by_name, cells)
+    ]
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=outputs)]),
+        tmp_path / "executed.ipynb",
+    )
     pages.export(tmp_path / "executed.ipynb", tmp_path)
     first, second, third = (tmp_path / "README.md").read_text().split("</table>")[:3]
-    heads = "".join(f"<th>{name}</th>" for name in ("seeds", "95 % from", "peak memory, MiB", "ρ p", "τ"))
+    heads = "".join(
+        f"<th>{name}</th>" for name in ("seeds", "95 % from", "peak memory, MiB", "ρ p", "τ")
+    )
     assert f">{heads}</tr>" in first and "<tr><td>1</td><td></td><td>3.0</td>" in first
     assert "<th></th><th>seeds</th>" in second and "<tr><th>one_name</th><td>3</td>" in second
-    assert [f"<td{wraps}>{text}</td>" in third for wraps, text in zip((" nowrap", " nowrap", ""), cells.a, strict=True)] == [True] * 3
+    assert [
+        f"<td{wraps}>{text}</td>" in third
+        for wraps, text in zip((" nowrap", " nowrap", ""), cells.a, strict=True)
+    ] == [True] * 3
 
 
 def test_a_page_ends_with_the_command_and_the_time_of_its_runs(tmp_path):
     assert pages.origin(tmp_path) == ""
-    runs = [{"arm": "local", "address": "a", "finished": "2026", "seconds": 90, "origin": "shipped"}] * 2
+    runs = [
+        {"arm": "local", "address": "a", "finished": "2026", "seconds": 90, "origin": "shipped"}
+    ] * 2
     made_with = [{"torch": "2.13.0", "machine": "x86_64", "source": source} for source in "ab"]
     told = {
         "command": "python -m fedmuscle_lib reproduce table7",
@@ -607,23 +873,31 @@ def test_a_page_ends_with_the_command_and_the_time_of_its_runs(tmp_path):
         "runs": runs,
     }
     (tmp_path / "provenance.json").write_text(json.dumps(told))
-    assert pages.origin(tmp_path) == (
-        "\nThe 2 runs behind this page, 2 of them shipped, took 3 minutes one after another, with torch 2.13.0 on x86_64:\n\n"
-        "```\npython -m fedmuscle_lib reproduce table7\n```\n"
+    assert (
+        pages.origin(tmp_path)
+        == "\nThe 2 runs behind this page, 2 of them shipped, took 3 minutes one after another,"
+        " with torch 2.13.0 on x86_64:\n\n```\npython -m fedmuscle_lib reproduce table7\n```\n"
     )
 
 
 def test_the_page_in_html_asks_no_other_server(executed):
     page = (executed / "executed.html").read_text()
     assert "my_figure" in page and "1 of 2" in page
-    assert not re.findall(r"""(?:src|import|url)\s*[=(]\s*["']?https?://""", page) and "cdnjs" not in page
+    assert (
+        not re.findall(r"""(?:src|import|url)\s*[=(]\s*["']?https?://""", page)
+        and "cdnjs" not in page
+    )
 
 
-# --- what it costs to import, and parameters that arrive as text ---------------------------------------------------------------
+# --- what it costs to import, and parameters that arrive as text
 
 
 def imported_by(program):
-    lines = subprocess.check_output([sys.executable, "-P", "-c", f"{program}; import sys; print(*sys.modules)"], text=True, cwd=ROOT)
+    lines = subprocess.check_output(
+        [sys.executable, "-P", "-c", f"{program}; import sys; print(*sys.modules)"],
+        text=True,
+        cwd=ROOT,
+    )
     return set(lines.split())
 
 
@@ -631,17 +905,34 @@ def test_a_child_starts_without_the_library():
     """Its kernel imports it; the child itself knows papermill and nothing of ours."""
     modules = imported_by(f"import runpy; runpy.run_path({child.__file__!r}, run_name='child')")
     assert "jupyter_client" in modules
-    assert not {name for name in modules if name.partition(".")[0] in ("torch", "pandas", "fedmuscle_lib")}
+    assert not {
+        name for name in modules if name.partition(".")[0] in ("torch", "pandas", "fedmuscle_lib")
+    }
 
 
 def test_a_notebook_imports_its_helper_for_nothing():
-    modules = imported_by(f"import sys; sys.path.insert(0, {str(ROOT)!r}); from fedmuscle_lib.reproduce import literal")
-    assert not modules & {"torch", "papermill", "pandas", "jinja2", "nbconvert", "nbformat", "fedmuscle_lib.runs"}
+    modules = imported_by(
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from fedmuscle_lib.reproduce import"
+        " literal"
+    )
+    assert not modules & {
+        "torch",
+        "papermill",
+        "pandas",
+        "jinja2",
+        "nbconvert",
+        "nbformat",
+        "fedmuscle_lib.runs",
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("[0, 1]", [0, 1]), ("['voc']", ["voc"]), ('{"rounds": 2, "tau": {"default": 0.2}}', {"rounds": 2, "tau": {"default": 0.2}})],
+    [
+        ("[0, 1]", [0, 1]),
+        ("['voc']", ["voc"]),
+        ('{"rounds": 2, "tau": {"default": 0.2}}', {"rounds": 2, "tau": {"default": 0.2}}),
+    ],
 )
 def test_parameters_are_read_from_text(text, value):
     assert literal("p", text, type(value)) == literal("p", value, type(value)) == value
@@ -662,6 +953,8 @@ def test_parameters_are_read_from_text(text, value):
     ],
 )
 def test_a_parameter_that_cannot_be_read_is_named(value, kind):
-    with pytest.raises(ValueError, match=f"^parameter seeds: expected a {kind.__name__} such as .*, got ") as caught:
+    with pytest.raises(
+        ValueError, match=f"^parameter seeds: expected a {kind.__name__} such as .*, got "
+    ) as caught:
         literal("seeds", value, kind)
     assert len(str(caught.value)) < 140

@@ -29,7 +29,9 @@ class Mine(FedMuscle):
 
 @pytest.fixture
 def write_algorithm(tmp_path, monkeypatch):
-    """Writes a user's algorithm into a folder that the registry looks at, and imports it as it then is."""
+    """Writes a user's algorithm into a folder that the registry looks at, and imports it as it then
+    is.
+    """
     monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])
     monkeypatch.setattr(Algorithm, "registry", dict(Algorithm.registry))
 
@@ -73,16 +75,28 @@ def test_a_new_algorithm_leaves_every_address_as_it_was(settings, write_algorith
 def test_a_setting_is_in_the_address_unless_the_algorithm_ignores_it(settings, name):
     with one_look():
         usual = address_of(settings(algorithm=name))
-        left = [change for change in CHANGES if address_of(settings(algorithm=name, **change)) == usual]
-    assert left == [change for change in CHANGES if set(change) <= set(algorithms.get(name).ignores)]
+        left = [
+            change for change in CHANGES if address_of(settings(algorithm=name, **change)) == usual
+        ]
+    assert left == [
+        change for change in CHANGES if set(change) <= set(algorithms.get(name).ignores)
+    ]
 
 
 def test_names_and_places_are_not_in_the_address(settings, small_world, tmp_path):
     whole = settings(setup="setup1", users=(1, 2, 3, 4, 5, 6))
     assert address_of(whole) == address_of(settings(setup="setup1", users=None))
-    assert address_of(whole) == address_of(settings(setup="setup2", users=(1, 2, 3, 4, 5, 6), lora_blocks="all"))
-    usual = {"data_dir": small_world, "models_path": small_world / "models", "backbones": settings().backbones}
-    numbers = settings().model_dump(exclude={"profile", "data_dir", "models_path", "backbones", "algorithm"})
+    assert address_of(whole) == address_of(
+        settings(setup="setup2", users=(1, 2, 3, 4, 5, 6), lora_blocks="all")
+    )
+    usual = {
+        "data_dir": small_world,
+        "models_path": small_world / "models",
+        "backbones": settings().backbones,
+    }
+    numbers = settings().model_dump(
+        exclude={"profile", "data_dir", "models_path", "backbones", "algorithm"}
+    )
     assert address_of(Settings(**numbers | usual | {"profile": "paper"})) == address_of(settings())
     (tmp_path / "elsewhere").symlink_to(small_world)
     places = {"data_dir": tmp_path / "elsewhere", "models_path": tmp_path / "elsewhere/models"}
@@ -95,24 +109,46 @@ def test_names_and_places_are_not_in_the_address(settings, small_world, tmp_path
     [
         ({"lr": 3e-3}, {"lr": {"default": 3e-3}}),
         ({"lr": 3e-3}, {"lr": {"default": 1e-3, "MLC": 3e-3, "IC100": 3e-3, "IC10": 3e-3}}),
-        ({"lr": {"default": 1e-3, "IC10": 3e-3}}, {"lr": {"default": 3e-3, "MLC": 1e-3, "IC100": 1e-3, "TC": 9.0}}),
-        ({}, {"lora_blocks": {"default": "all", "SS": "none"}, "head_layers": {"default": 2, "TC": 1}}),
+        (
+            {"lr": {"default": 1e-3, "IC10": 3e-3}},
+            {"lr": {"default": 3e-3, "MLC": 1e-3, "IC100": 1e-3, "TC": 9.0}},
+        ),
+        (
+            {},
+            {
+                "lora_blocks": {"default": "all", "SS": "none"},
+                "head_layers": {"default": 2, "TC": 1},
+            },
+        ),
         ({"local_epochs": 2}, {"epochs": 6}),
         ({"local_epochs": 2}, {"local_epochs": 5, "epochs": {"default": 6, "TC": 1}}),
         ({"epochs": 4, "local_epochs": 2}, {"epochs": 4}),
-        ({"epochs": {"default": 5, "MLC": 3}}, {"local_epochs": 1, "epochs": {"default": 5, "MLC": None}}),
+        (
+            {"epochs": {"default": 5, "MLC": 3}},
+            {"local_epochs": 1, "epochs": {"default": 5, "MLC": None}},
+        ),
     ],
     ids=str,
 )
 def test_two_ways_of_writing_the_members_values_are_one_run(settings, name, one_way, another):
     with one_look():
-        plain, *both = (address_of(settings(algorithm=name, rounds=3, **given)) for given in ({}, one_way, another))
+        plain, *both = (
+            address_of(settings(algorithm=name, rounds=3, **given))
+            for given in ({}, one_way, another)
+        )
     assert both[0] == both[1]
     assert (both[0] == plain) == (one_way == {})
 
 
 def test_what_a_member_has_by_its_task_is_in_the_address(settings):
-    values = {"lr": 2e-3, "head_layers": 1, "head_hidden": 9, "lora_layers": "attention", "lora_blocks": "last", "epochs": 9}
+    values = {
+        "lr": 2e-3,
+        "head_layers": 1,
+        "head_hidden": 9,
+        "lora_layers": "attention",
+        "lora_blocks": "last",
+        "epochs": 9,
+    }
     with one_look():
         usual, without = address_of(settings()), address_of(settings(users=(2, 5), others=1))
         for name, value in values.items():
@@ -139,7 +175,9 @@ def test_a_version_is_the_classs_own_and_not_its_bases(monkeypatch):
     shuffled = algorithms.get("shuffled")
     assert versions.versions(shuffled)["Shuffled"] == "1"
     monkeypatch.setattr(shuffled, "version", 2)
-    assert versions.versions(shuffled)["Shuffled"] == versions.versions(shuffled)["FedMuscle"] == "2"
+    assert (
+        versions.versions(shuffled)["Shuffled"] == versions.versions(shuffled)["FedMuscle"] == "2"
+    )
 
 
 def test_a_users_algorithm_has_its_source_in_the_address(settings, write_algorithm):
@@ -151,23 +189,36 @@ def test_a_users_algorithm_has_its_source_in_the_address(settings, write_algorit
     assert address_of(settings(algorithm="mine")) != first
 
 
-def test_the_source_that_was_imported_is_the_one_in_the_address(settings, write_algorithm, tmp_path):
-    """Editing a module that is imported already changes neither what runs nor where it is stored."""
+def test_the_source_that_was_imported_is_the_one_in_the_address(
+    settings, write_algorithm, tmp_path
+):
+    """Editing a module that is imported already changes neither what runs nor where it is
+    stored.
+    """
     write_algorithm(strength=1)
     first = address_of(settings(algorithm="mine"))
     (tmp_path / "mine.py").write_text(USER_ALGORITHM.format(strength=2))
     assert address_of(settings(algorithm="mine")) == first
 
 
-def test_an_algorithm_of_a_notebooks_cell_is_refused_with_the_place_where_it_belongs(settings, store, monkeypatch):
+def test_an_algorithm_of_a_notebooks_cell_is_refused_with_the_place_where_it_belongs(
+    settings, store, monkeypatch
+):
     monkeypatch.setattr(Algorithm, "registry", dict(Algorithm.registry))
     cell = "class InACell(FedMuscle):\n    name, label = 'in_a_cell', 'In a cell'\n"
     exec(cell, {"FedMuscle": FedMuscle, "__name__": "__main__"})
-    with pytest.raises(ValueError, match="InACell is defined in a notebook's cell.*fedmuscle_lib/fedmuscle/algorithms/inacell.py"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "InACell is defined in a notebook's cell.*fedmuscle_lib/fedmuscle/algorithms/inacell.py"
+        ),
+    ):
         run(settings(algorithm="in_a_cell"), progress=str, store=store)
 
 
-def test_an_algorithm_that_reads_what_it_says_to_ignore_is_refused(settings, store, write_algorithm, tmp_path):
+def test_an_algorithm_that_reads_what_it_says_to_ignore_is_refused(
+    settings, store, write_algorithm, tmp_path
+):
     (tmp_path / "careless.py").write_text(
         "from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle\n\n"
         "class Careless(FedMuscle):\n    name, label, ignores = 'careless', 'Careless', ('tau',)\n"
@@ -179,7 +230,9 @@ def test_an_algorithm_that_reads_what_it_says_to_ignore_is_refused(settings, sto
     sys.modules.pop("fedmuscle_lib.fedmuscle.algorithms.careless")
 
 
-def test_a_checkpoints_card_is_not_in_the_address_and_its_weights_are(settings, tmp_path, mini_world):
+def test_a_checkpoints_card_is_not_in_the_address_and_its_weights_are(
+    settings, tmp_path, mini_world
+):
     import shutil
 
     models = tmp_path / "models"
@@ -230,7 +283,9 @@ def test_the_digests_of_folders_are_those_of_the_stored_runs(tmp_path):
     (tmp_path / "train/back").symlink_to(tmp_path)
     (tmp_path / "b.png").symlink_to("train/a.png")
     (tmp_path / "c.png").symlink_to("nowhere")
-    lines = b"".join(name + b" 5\n" + hashlib.sha256(b"white").digest() for name in (b"/b.png", b"/train/a.png"))
+    lines = b"".join(
+        name + b" 5\n" + hashlib.sha256(b"white").digest() for name in (b"/b.png", b"/train/a.png")
+    )
     assert files_digest(tmp_path) == hashlib.sha256(lines).hexdigest()
 
 
@@ -247,5 +302,12 @@ def test_the_digest_of_nothing_is_empty(tmp_path):
 
 
 def test_versions_name_the_classes_that_compute():
-    assert set(versions.versions(algorithms.get("shuffled"))) >= {"Shuffled", "FedMuscle", "Algorithm"}
-    assert {"fedmuscle_lib.fedmuscle.algorithms.controls", "fedmuscle_lib.fedloge.methods.fedavg"} <= versions.guarded()  # each system's
+    assert set(versions.versions(algorithms.get("shuffled"))) >= {
+        "Shuffled",
+        "FedMuscle",
+        "Algorithm",
+    }
+    assert {
+        "fedmuscle_lib.fedmuscle.algorithms.controls",
+        "fedmuscle_lib.fedloge.methods.fedavg",
+    } <= versions.guarded()  # each system's

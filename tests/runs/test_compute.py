@@ -20,14 +20,18 @@ from fedmuscle_lib.runs.address import address_of
 @pytest.fixture
 def settings(settings):
     """Makes settings of two users of two tasks with few samples."""
-    return lambda **given: settings(**({"users": (5, 6), "others": 1, "train_samples": {"IC10": 32, "IC100": 32}} | given))
+    return lambda **given: settings(
+        **({"users": (5, 6), "others": 1, "train_samples": {"IC10": 32, "IC100": 32}} | given)
+    )
 
 
 def quiet(settings, store):
     return run(settings, progress=str, store=store)
 
 
-def test_a_run_that_was_cut_off_resumes_to_the_same_tables_which_are_read_again(settings, store, cut_off_and_resumed):
+def test_a_run_that_was_cut_off_resumes_to_the_same_tables_which_are_read_again(
+    settings, store, cut_off_and_resumed
+):
     h = cut_off_and_resumed(settings())
     ticks = []
     again = run(settings(), progress=ticks.append, store=store)
@@ -53,13 +57,20 @@ def test_others_resume_to_the_same_tables(settings, cut_off_and_resumed, name):
 
 @pytest.mark.slow
 def test_the_three_replies_train_alike(settings, store, mini_world):
-    """Accuracies move in steps of one sample; float rounding may flip a few of a thousand, so metrics agree to 0.5 points."""
+    """Accuracies move in steps of one sample; float rounding may flip a few of a thousand, so
+    metrics agree to 0.5 points.
+    """
     three = {"users": (2, 5, 6), "others": 2, "train_samples": {"MLC": 64}, "data_dir": mini_world}
-    histories = {reply: quiet(settings(**three, reply=reply), store) for reply in ("gradient", "factored", "dense")}
+    histories = {
+        reply: quiet(settings(**three, reply=reply), store)
+        for reply in ("gradient", "factored", "dense")
+    }
     for reply in ("factored", "dense"):
         difference = (histories[reply].metrics.value - histories["gradient"].metrics.value).abs()
         assert difference.max() <= 0.5
-        assert (histories[reply].costs.uplink_bytes == histories["gradient"].costs.uplink_bytes).all()
+        assert (
+            histories[reply].costs.uplink_bytes == histories["gradient"].costs.uplink_bytes
+        ).all()
     down = {reply: h.costs.downlink_bytes.sum() for reply, h in histories.items()}
     assert down["gradient"] < down["factored"] < down["dense"]
 
@@ -97,7 +108,9 @@ def test_a_public_set_that_is_smaller_than_asked_for_is_named(settings, store):
 
 
 @pytest.mark.slow
-def test_a_copy_of_the_data_is_the_same_run_and_changed_data_are_read_again(settings, store, small_world, tmp_path):
+def test_a_copy_of_the_data_is_the_same_run_and_changed_data_are_read_again(
+    settings, store, small_world, tmp_path
+):
     """Their content counts, and not the manifest beside them."""
     copy = tmp_path / "world"
     shutil.copytree(small_world, copy)
@@ -115,8 +128,14 @@ def test_a_copy_of_the_data_is_the_same_run_and_changed_data_are_read_again(sett
     [
         (None, "not a readable checkpoint"),
         (lambda tensors: tensors.pop("layernorm.weight"), "lacks layernorm.weight"),
-        (lambda tensors: tensors["layernorm.weight"].fill_(torch.nan), "layernorm.weight has numbers that are not finite"),
-        (lambda tensors: tensors.update({"layernorm.weight": torch.zeros(3)}), "not a readable checkpoint"),
+        (
+            lambda tensors: tensors["layernorm.weight"].fill_(torch.nan),
+            "layernorm.weight has numbers that are not finite",
+        ),
+        (
+            lambda tensors: tensors.update({"layernorm.weight": torch.zeros(3)}),
+            "not a readable checkpoint",
+        ),
     ],
 )
 def test_a_damaged_backbone_is_named(settings, store, small_world, tmp_path, damage, message):
@@ -134,7 +153,9 @@ def test_a_damaged_backbone_is_named(settings, store, small_world, tmp_path, dam
 
 
 def test_a_backbone_that_is_exchanged_is_read_again(settings, store, small_world, tmp_path):
-    """A process that trained with the former one shares its weights in memory; the run of the new one is not of those."""
+    """A process that trained with the former one shares its weights in memory; the run of the new
+    one is not of those.
+    """
     shutil.copytree(small_world / "models", tmp_path / "models")
     s = settings(algorithm="local", users=(6,), rounds=1, models_path=tmp_path / "models")
     former = quiet(s, store)
@@ -149,7 +170,9 @@ def test_a_diverging_user_is_named(settings, store):
     lost = settings(algorithm="local", lr=1e9, local_epochs=3)
     with pytest.raises(Diverged, match="user 5: the local loss is not finite") as caught:
         quiet(lost, store)
-    assert pickle.loads(pickle.dumps(caught.value)).address == str(address_of(lost))  # as it comes from a worker
+    assert pickle.loads(pickle.dumps(caught.value)).address == str(
+        address_of(lost)
+    )  # as it comes from a worker
     assert not any(entry.done for entry in store.entries())
 
 

@@ -14,7 +14,11 @@ def _record(path: Path, fingerprint: dict[str, Any]) -> None:
     record(path, {"local": None}, lambda _: fingerprint, [])
 
 
-@pytest.mark.parametrize("now", [_fingerprint(2.001), _fingerprint(3.0, version="2")], ids=["rounding", "another version"])
+@pytest.mark.parametrize(
+    "now",
+    [_fingerprint(2.001), _fingerprint(3.0, version="2")],
+    ids=["rounding", "another version"],
+)
 def test_rounding_and_a_raised_version_are_recorded(tmp_path, now):
     _record(tmp_path / "found.json", _fingerprint(2.0))
     before = (tmp_path / "found.json").read_text()

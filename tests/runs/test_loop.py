@@ -1,4 +1,6 @@
-"""A run goes on from its checkpoint, or says why not and begins anew: whatever lies there, its tables are the same."""
+"""A run goes on from its checkpoint, or says why not and begins anew: whatever lies there, its
+tables are the same.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +23,57 @@ from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.loop import Listener, _Training, train
 from fedmuscle_lib.runs.store import packed, unpacked
 
-SYSTEMS = ("fedmuscle", "fedloge", "creamfl", pytest.param("bridge", marks=pytest.mark.slow))  # the bridge's federation is FedMuscle's
+SYSTEMS = (
+    "fedmuscle",
+    "fedloge",
+    "creamfl",
+    pytest.param("bridge", marks=pytest.mark.slow),
+)  # the bridge's federation is FedMuscle's
 
 
 @pytest.fixture(scope="module")
 def first_rounds() -> dict[str, tuple[RunSettings, dict[str, Any]]]:
-    """Settings and the checkpoint after the first of two rounds, by system; filled by :func:`begun`."""
+    """Settings and the checkpoint after the first of two rounds, by system; filled by
+    :func:`begun`.
+    """
     return {}
 
 
 @pytest.fixture
-def begun(settings, mini_world, first_rounds) -> Callable[[str], tuple[RunSettings, dict[str, Any]]]:
+def begun(
+    settings, mini_world, first_rounds
+) -> Callable[[str], tuple[RunSettings, dict[str, Any]]]:
     def checkpoint(system: str) -> tuple[RunSettings, dict[str, Any]]:
         if system not in first_rounds:
-            two = {"users": (5, 6), "others": 1, "rounds": 2, "train_samples": {"IC10": 32, "IC100": 32}}
+            two = {
+                "users": (5, 6),
+                "others": 1,
+                "rounds": 2,
+                "train_samples": {"IC10": 32, "IC100": 32},
+            }
             asked: dict[str, Callable[[], RunSettings]] = {
                 "fedmuscle": lambda: settings(**two),
-                "fedloge": lambda: named("fedloge").settings(
-                    data_dir=mini_world, clients=3, rounds=2, imbalance=0.05, local_epochs=1, network="small_cnn"
+                "fedloge": (
+                    lambda: named("fedloge").settings(
+                        data_dir=mini_world,
+                        clients=3,
+                        rounds=2,
+                        imbalance=0.05,
+                        local_epochs=1,
+                        network="small_cnn",
+                    )
                 ),
-                "creamfl": lambda: named("creamfl").settings(
-                    **(TINY | {"data_dir": mini_world, "models_path": mini_world / "models", "rounds": 2})
+                "creamfl": (
+                    lambda: named("creamfl").settings(
+                        **(
+                            TINY
+                            | {
+                                "data_dir": mini_world,
+                                "models_path": mini_world / "models",
+                                "rounds": 2,
+                            }
+                        )
+                    )
                 ),
                 "bridge": lambda: named("bridge").settings(**settings(**two).model_dump()),
             }
@@ -64,15 +96,27 @@ def _tensors(state: Any, path: tuple = ()) -> Iterator[tuple]:
 
 
 def _places(state: dict[str, Any]) -> list[tuple]:
-    """The last tensor of each kind: of which model or optimiser it is, whichever layer's and client's."""
-    return list({tuple(key for key in path if str(key).isidentifier()): path for path in _tensors(state)}.values())
+    """The last tensor of each kind: of which model or optimiser it is, whichever layer's and
+    client's.
+    """
+    return list(
+        {
+            tuple(key for key in path if str(key).isidentifier()): path for path in _tensors(state)
+        }.values()
+    )
 
 
 CHANGES: dict[str, Callable[[torch.Tensor], Any]] = {
     "another shape": lambda tensor: torch.zeros(7, 3, 2, dtype=tensor.dtype),
     "one number for all": lambda tensor: tensor.reshape(-1)[:1].reshape([1] * (tensor.ndim + 1)),
-    "another type": lambda tensor: tensor.to(torch.float16 if tensor.is_floating_point() else torch.int8),
-    "no end": lambda tensor: torch.full_like(tensor, math.inf) if tensor.is_floating_point() else tensor.to(torch.float32) * math.inf,
+    "another type": lambda tensor: tensor.to(
+        torch.float16 if tensor.is_floating_point() else torch.int8
+    ),
+    "no end": lambda tensor: (
+        torch.full_like(tensor, math.inf)
+        if tensor.is_floating_point()
+        else tensor.to(torch.float32) * math.inf
+    ),
     "no tensor": lambda tensor: "weights",
 }
 OF_OPTIMISERS: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -147,7 +191,9 @@ def test_a_name_in_a_checkpoint_changes_no_weight_that_others_share(begun):
     settings, kept = begun("fedmuscle")
     training = _Training(settings, Listener())
     model = training.experiment.federation.clients[0].model
-    frozen = next(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
+    frozen = next(
+        name for name, parameter in model.named_parameters() if not parameter.requires_grad
+    )
     before = model.get_parameter(frozen).clone()
     kept["clients"][0]["model"][frozen] = torch.zeros_like(before)
     with pytest.raises(ValueError, match="is not of this model"):
@@ -184,8 +230,15 @@ def test_a_checkpoint_with_which_no_round_can_be_done_is_left(settings, store, t
     path.write_bytes(packed(state))
     ticks: list[Tick] = []
     history = run(s, progress=ticks.append, store=store)
-    assert [tick.round for tick in ticks] == [1, 1, 2] and [tick.resumed for tick in ticks] == [True, False, False]
-    assert "its checkpoint can't be gone on from" in caplog.text and path.with_name("checkpoint.pt.damaged").exists()
+    assert [tick.round for tick in ticks] == [1, 1, 2] and [tick.resumed for tick in ticks] == [
+        True,
+        False,
+        False,
+    ]
+    assert (
+        "its checkpoint can't be gone on from" in caplog.text
+        and path.with_name("checkpoint.pt.damaged").exists()
+    )
     whole = run(s, progress=str, store=Store(tmp_path / "whole"))
     pd.testing.assert_frame_equal(history.metrics, whole.metrics, check_exact=True)
     pd.testing.assert_frame_equal(history.losses, whole.losses, check_exact=True)
@@ -204,10 +257,14 @@ class _Kept(Listener):
         self.discarded = True
 
 
-TORCHS = RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory")
+TORCHS = RuntimeError(
+    "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"
+)
 
 
-@pytest.mark.parametrize(("at", "error"), [("unpacked", TORCHS), ("restore", MemoryError()), ("round", TORCHS)])
+@pytest.mark.parametrize(
+    ("at", "error"), [("unpacked", TORCHS), ("restore", MemoryError()), ("round", TORCHS)]
+)
 def test_a_checkpoint_outlives_a_memory_that_is_too_small(begun, monkeypatch, error, at):
     settings, kept = begun("fedmuscle")
     listener = _Kept(kept)
@@ -225,13 +282,22 @@ def test_a_checkpoint_outlives_a_memory_that_is_too_small(begun, monkeypatch, er
 
 
 @pytest.mark.parametrize(
-    "system", ["fedmuscle", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fedloge", "creamfl", "bridge"))]
+    "system",
+    [
+        "fedmuscle",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("fedloge", "creamfl", "bridge")),
+    ],
 )
 def test_a_run_has_the_same_numbers_whatever_the_caller_told_torch(system, begun, counted):
     settings = begun(system)[0].model_copy(update={"rounds": 1})
     right = train(settings, Listener())
     with ExitStack() as stack:
-        for caller in (torch.autocast("cpu", torch.bfloat16), torch.inference_mode(), torch.device("meta"), sdpa_kernel(SDPBackend.MATH)):
+        for caller in (
+            torch.autocast("cpu", torch.bfloat16),
+            torch.inference_mode(),
+            torch.device("meta"),
+            sdpa_kernel(SDPBackend.MATH),
+        ):
             stack.enter_context(caller)
         stack.callback(torch.set_default_dtype, torch.get_default_dtype())
         torch.set_default_dtype(torch.float64)

@@ -1,4 +1,6 @@
-"""What is shown while runs are computed: one bar, or a line for each finished run; and that all is stored where it is."""
+"""What is shown while runs are computed: one bar, or a line for each finished run; and that all is
+stored where it is.
+"""
 
 import os
 from dataclasses import replace
@@ -18,7 +20,10 @@ TICK = Tick("fedmuscle voc seed 0", 1, 3, 6, 0.5, 2.0, ((1, 40.0), (2, 50.0)), 7
 
 
 def test_a_tick_reads_as_a_line():
-    line = "fedmuscle voc seed 0: round 1/3, 6 users, local loss 0.500, alignment loss 2.000, metrics 40.0 50.0, 7 s"
+    line = (
+        "fedmuscle voc seed 0: round 1/3, 6 users, local loss 0.500, alignment loss 2.000, metrics"
+        " 40.0 50.0, 7 s"
+    )
     assert str(TICK) == line
     assert str(replace(TICK, resumed=True)) == "fedmuscle voc seed 0: resumed after round 1"
 
@@ -29,7 +34,11 @@ def test_a_bar_counts_the_rounds_of_all_missing_runs(capsys, monkeypatch):
         for k in (1, 2, 3):
             tell(replace(TICK, round=k))
     last = capsys.readouterr().err.split("\r")[-1]
-    assert last.startswith("9 of 10 runs: ") and " 3/6 " in last and "fedmuscle voc seed 0: round 3/3" in last
+    assert (
+        last.startswith("9 of 10 runs: ")
+        and " 3/6 " in last
+        and "fedmuscle voc seed 0: round 3/3" in last
+    )
 
 
 def test_a_bar_tells_runs_of_one_name_apart(capsys, monkeypatch):
@@ -47,7 +56,11 @@ def test_where_nobody_watches_each_finished_run_is_a_line(capsys):
         for k in (1, 2, 3):
             tell(replace(TICK, round=k, seconds=14.4 * k))
     told = capsys.readouterr()
-    assert told.out.splitlines() == ["2 of 12 stored", "fedmuscle voc seed 0: finished in 43 s (3 of 12)"] and not told.err
+    assert (
+        told.out.splitlines()
+        == ["2 of 12 stored", "fedmuscle voc seed 0: finished in 43 s (3 of 12)"]
+        and not told.err
+    )
 
 
 def test_where_all_is_stored_this_is_all_that_is_said(settings, store, capsys, monkeypatch):
@@ -71,17 +84,34 @@ def test_a_notebook_is_watched_unless_a_command_executes_it(monkeypatch, lines, 
     ("rounds", "kept"),
     [
         ({}, "Interrupted. 7 of 10 runs are stored."),
-        ({"one": 3, "other": 2}, "Interrupted. 8 of 10 runs are stored. Kept of what was begun: fedmuscle voc seed 0, 2 of 3 rounds."),
-        ({"one": 1, "other": 2}, "Kept of what was begun: fedmuscle voc seed 0, 1 of 3 rounds; fedmuscle voc seed 0, 2 of 3 rounds."),
+        (
+            {"one": 3, "other": 2},
+            (
+                "Interrupted. 8 of 10 runs are stored. Kept of what was begun: fedmuscle voc seed"
+                " 0, 2 of 3 rounds."
+            ),
+        ),
+        (
+            {"one": 1, "other": 2},
+            (
+                "Kept of what was begun: fedmuscle voc seed 0, 1 of 3 rounds; fedmuscle voc seed 0,"
+                " 2 of 3 rounds."
+            ),
+        ),
     ],
 )
 def test_an_interrupt_says_what_is_kept(rounds, kept):
-    with pytest.raises(Interrupted) as interrupt, showing(10, [Settings(rounds=3)] * 3, str) as tell:
+    with (
+        pytest.raises(Interrupted) as interrupt,
+        showing(10, [Settings(rounds=3)] * 3, str) as tell,
+    ):
         for address, last in rounds.items():
             for k in range(1, last + 1):
                 tell(replace(TICK, round=k, address=address))
         raise KeyboardInterrupt
-    assert kept in str(interrupt.value) and str(interrupt.value).endswith(" Run this again to go on from there.")
+    assert kept in str(interrupt.value) and str(interrupt.value).endswith(
+        " Run this again to go on from there."
+    )
 
 
 def test_an_interrupted_command_says_it_too(small_world, store, capsys, monkeypatch):
@@ -89,9 +119,21 @@ def test_an_interrupted_command_says_it_too(small_world, store, capsys, monkeypa
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fedmuscle_lib.fedmuscle.rounds.Rounds.round", interrupted)
-    options = ["--algorithm", "local", "--users", "[6]", "--data-dir", str(small_world), "--models-path", str(small_world / "models")]
+    options = [
+        "--algorithm",
+        "local",
+        "--users",
+        "[6]",
+        "--data-dir",
+        str(small_world),
+        "--models-path",
+        str(small_world / "models"),
+    ]
     assert main(["run", *options]) == 130
-    assert capsys.readouterr().err.splitlines()[-1] == "Interrupted. 0 of 1 runs are stored. Run this again to go on from there."
+    assert (
+        capsys.readouterr().err.splitlines()[-1]
+        == "Interrupted. 0 of 1 runs are stored. Run this again to go on from there."
+    )
 
 
 @pytest.mark.slow
@@ -99,8 +141,13 @@ def test_an_interrupted_cell_shows_that_and_no_traceback(settings, store):
     own = settings(algorithm="local", users=(6,), rounds=1000).model_dump(
         mode="json", include={"users", "rounds", "data_dir", "models_path"}
     )
-    cell = f"from fedmuscle_lib import report\nreport.run_arms({own}, ['local'], [0], ['voc'], controls=[])"
-    manager, client = start_new_kernel(env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])})
+    cell = (
+        f"from fedmuscle_lib import report\nreport.run_arms({own}, ['local'], [0], ['voc'],"
+        " controls=[])"
+    )
+    manager, client = start_new_kernel(
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    )
     try:
         client.execute(cell)
         assert eventually(lambda: list(store.root.glob("*/checkpoint.pt")), 300)
@@ -111,4 +158,6 @@ def test_an_interrupted_cell_shows_that_and_no_traceback(settings, store):
         client.stop_channels()
         manager.shutdown_kernel(now=True)
     (line,) = message["content"]["traceback"]
-    assert line.startswith("Interrupted. 0 of 1 runs are stored. Kept of what was begun: local voc seed 0, ")
+    assert line.startswith(
+        "Interrupted. 0 of 1 runs are stored. Kept of what was begun: local voc seed 0, "
+    )

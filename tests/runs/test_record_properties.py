@@ -20,7 +20,10 @@ def path(tmp_path_factory):
 
 @given(st.integers(0, len(CONTENT) - 1), st.integers(1, 255))
 def test_a_run_with_any_byte_flipped_is_refused_or_the_same(path, at, flip):
-    """A zip has bytes that say nothing of the content, such as a member's date. No other flip goes unnoticed."""
+    """A zip has bytes that say nothing of the content, such as a member's date.
+
+    No other flip goes unnoticed.
+    """
     path.write_bytes(CONTENT)
     whole = Record.read(path)
     path.write_bytes(CONTENT[:at] + bytes([CONTENT[at] ^ flip]) + CONTENT[at + 1 :])
@@ -29,7 +32,9 @@ def test_a_run_with_any_byte_flipped_is_refused_or_the_same(path, at, flip):
     except Damaged as error:
         assert str(path) in str(error)
     else:
-        assert read.provenance == whole.provenance and all(read.tables[name].equals(table) for name, table in whole.tables.items())
+        assert read.provenance == whole.provenance and all(
+            read.tables[name].equals(table) for name, table in whole.tables.items()
+        )
 
 
 SHIPPED = zipped({"a-b.zip": CONTENT}, ZIP_STORED)
@@ -38,6 +43,11 @@ SHIPPED = zipped({"a-b.zip": CONTENT}, ZIP_STORED)
 @given(st.integers(0, len(SHIPPED) - 1), st.integers(1, 255))
 def test_a_run_of_an_archive_with_any_byte_flipped_is_refused_or_the_same(at, flip):
     try:
-        assert Sealed(SHIPPED[:at] + bytes([SHIPPED[at] ^ flip]) + SHIPPED[at + 1 :], "runs.zip").read("a-b.zip") == CONTENT
+        assert (
+            Sealed(SHIPPED[:at] + bytes([SHIPPED[at] ^ flip]) + SHIPPED[at + 1 :], "runs.zip").read(
+                "a-b.zip"
+            )
+            == CONTENT
+        )
     except Damaged as error:
         assert "runs.zip" in str(error)

@@ -1,4 +1,6 @@
-"""The store: what was written is what is read, damage is told, and shipped runs are served where they are true."""
+"""The store: what was written is what is read, damage is told, and shipped runs are served where
+they are true.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,18 @@ from fedmuscle_lib.runs.store import faults
 HERE = Address("0123456789abcdef", (("data", "d1"), ("model", "m1")), "2.13")
 
 
-VALUES = {int: [1, 2], float: [np.pi, 100 / 3], str: ["7", "8"]}  # texts that could be taken for numbers
+VALUES = {
+    int: [1, 2],
+    float: [np.pi, 100 / 3],
+    str: ["7", "8"],
+}  # texts that could be taken for numbers
 
 
 def record(address: Address = HERE) -> Record:
-    tables = {name: pd.DataFrame({column: VALUES[kind] for column, kind in columns.items()}) for name, columns in TABLES.items()}
+    tables = {
+        name: pd.DataFrame({column: VALUES[kind] for column, kind in columns.items()})
+        for name, columns in TABLES.items()
+    }
     provenance = {"address": str(address), "inputs": dict(address.inputs), "torch": address.torch}
     provenance |= {"settings": {"rounds": 2}, "finished": "2026-11-22T14:12:07+00:00"}
     return Record(tables, provenance)
@@ -63,7 +72,9 @@ def test_what_is_read_is_what_was_written_to_the_bit(tmp_path):
         ("losses", "user", None),
     ],
 )
-def test_values_of_another_type_than_the_system_declares_are_refused(tmp_path, table, column, value):
+def test_values_of_another_type_than_the_system_declares_are_refused(
+    tmp_path, table, column, value
+):
     path, wrong = tmp_path / "run.zip", record()
     wrong.tables[table][column] = [value, 1]
     path.write_bytes(wrong.pack())
@@ -84,9 +95,15 @@ DAMAGES = {
     "empty": lambda content: b"",
     "truncated": lambda content: content[:-100],
     "no zip": lambda content: b"metrics",
-    "a metric": lambda content: rewritten(content, "metrics.csv", lambda text: text.replace(b"3.14", b"99.9")),
-    "a word": lambda content: rewritten(content, "metrics.csv", lambda text: text.replace(b"3.14", b"abc")),
-    "provenance": lambda content: rewritten(content, "provenance.json", lambda text: text.replace(b"2.13", b"2.14")),
+    "a metric": lambda content: rewritten(
+        content, "metrics.csv", lambda text: text.replace(b"3.14", b"99.9")
+    ),
+    "a word": lambda content: rewritten(
+        content, "metrics.csv", lambda text: text.replace(b"3.14", b"abc")
+    ),
+    "provenance": lambda content: rewritten(
+        content, "provenance.json", lambda text: text.replace(b"2.13", b"2.14")
+    ),
     "a byte": lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
 }
 
@@ -105,7 +122,9 @@ def test_a_damaged_run_is_named_set_aside_and_counts_as_missing(tmp_path, caplog
     assert not entry.done and entry.path.with_name("run.zip.damaged").exists()
 
 
-@pytest.mark.parametrize("where", ["zipfile.ZipFile.namelist", "zipfile.ZipFile.read", "pandas.read_csv"])
+@pytest.mark.parametrize(
+    "where", ["zipfile.ZipFile.namelist", "zipfile.ZipFile.read", "pandas.read_csv"]
+)
 def test_too_little_memory_is_no_damage(tmp_path, monkeypatch, where):
     entry = Store(tmp_path).entry(HERE)
     entry.save(record().pack())
@@ -120,7 +139,9 @@ def test_too_little_memory_is_no_damage(tmp_path, monkeypatch, where):
     assert entry.read() is not None
 
 
-def test_a_damaged_run_in_a_store_that_is_only_read_counts_as_missing(tmp_path, caplog, monkeypatch):
+def test_a_damaged_run_in_a_store_that_is_only_read_counts_as_missing(
+    tmp_path, caplog, monkeypatch
+):
     store = Store(tmp_path)
     entry = store.entry(HERE)
     with entry.lock():
@@ -140,7 +161,9 @@ def repacked(content: bytes, name: str, edit) -> bytes:
         members = {member: old.read(member) for member in old.namelist()}
     members[name] = edit(members[name])
     members["SHA256SUMS"] = "".join(
-        f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in members.items() if name != "SHA256SUMS"
+        f"{hashlib.sha256(content).hexdigest()}  {name}\n"
+        for name, content in members.items()
+        if name != "SHA256SUMS"
     ).encode()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as new:
@@ -198,7 +221,9 @@ def test_a_zip_that_unpacks_to_too_much_or_names_a_file_twice_is_none(tmp_path, 
             warnings.simplefilter("ignore")  # of the name
             for name in names:
                 file.writestr(name, bytes((1 << 20) + 1) if name == "large.csv" else b"")
-        with pytest.raises(Damaged, match="run.zip: not a readable zip .*a name twice, or files larger"):
+        with pytest.raises(
+            Damaged, match="run.zip: not a readable zip .*a name twice, or files larger"
+        ):
             Record.read(path)
 
 
@@ -210,19 +235,27 @@ def test_what_is_no_file_is_set_aside_and_again(tmp_path, caplog):
         with entry.lock():
             entry.path.mkdir()
             (entry.path / "inside").write_text("kept")
-            assert store.find(HERE) is None and list(store.entries())[0].description().settings == {}
+            assert (
+                store.find(HERE) is None and list(store.entries())[0].description().settings == {}
+            )
             (entry.folder / "checkpoint.pt").mkdir()
             assert entry.load_checkpoint() is None
             entry.save_checkpoint(b"x")
             entry.save(record().pack())
         assert store.find(HERE) is not None
-        assert len([*entry.folder.glob("run.zip.damaged*/inside")]) == len([*entry.folder.glob("checkpoint.pt.damaged*")]) == n
+        assert (
+            len([*entry.folder.glob("run.zip.damaged*/inside")])
+            == len([*entry.folder.glob("checkpoint.pt.damaged*")])
+            == n
+        )
         entry.path.unlink()
     assert "run.zip: not a file" in caplog.text and "checkpoint.pt: not a file" in caplog.text
 
 
 def test_a_shipped_run_that_is_not_what_was_shipped_is_named_and_not_shown(layered, caplog):
-    """Another run's numbers, with the checksums that they need, are none of the run's; nor is a run under another's name."""
+    """Another run's numbers, with the checksums that they need, are none of the run's; nor is a run
+    under another's name.
+    """
     (path,) = layered.shipped
     assert layered.find(HERE) is not None and faults(path) == []
     whole = path.read_bytes()
@@ -243,14 +276,26 @@ ARCHIVES = {
     "half": (lambda whole: whole[: len(whole) // 2], "not a readable zip of ours (BadZipFile"),
     "empty": (lambda whole: b"", "not a readable zip of ours (BadZipFile"),
     "a run": (lambda whole: record().pack(), "truncated, or no archive of runs"),
-    "a conflict": (lambda whole: rewritten(whole, SUMS, lambda text: b"<<<<<<< ours\n" + text), "SHA256SUMS has the line '<<<<<<< ours'"),
-    "a file outside": (lambda whole: rewritten(whole, SUMS, lambda text: text.replace(b"  ", b"  ../")), "SHA256SUMS has the line"),
-    "a terminal's": (lambda whole: rewritten(whole, SUMS, lambda text: text + b"\x1b[2J"), "SHA256SUMS has the line"),
+    "a conflict": (
+        lambda whole: rewritten(whole, SUMS, lambda text: b"<<<<<<< ours\n" + text),
+        "SHA256SUMS has the line '<<<<<<< ours'",
+    ),
+    "a file outside": (
+        lambda whole: rewritten(whole, SUMS, lambda text: text.replace(b"  ", b"  ../")),
+        "SHA256SUMS has the line",
+    ),
+    "a terminal's": (
+        lambda whole: rewritten(whole, SUMS, lambda text: text + b"\x1b[2J"),
+        "SHA256SUMS has the line",
+    ),
     "a run more": (
         lambda whole: rewritten(whole, SUMS, lambda text: text + b"0" * 64 + b"  b.zip\n"),
         "b.zip lacks its SHA-256, or is missing",
     ),
-    "a run less": (lambda whole: rewritten(whole, SUMS, lambda text: b""), f"{HERE}.zip lacks its SHA-256, or is missing"),
+    "a run less": (
+        lambda whole: rewritten(whole, SUMS, lambda text: b""),
+        f"{HERE}.zip lacks its SHA-256, or is missing",
+    ),
 }
 
 
@@ -261,7 +306,11 @@ def test_an_archive_that_is_none_is_named(layered, damage):
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(Damaged) as refusal:
         layered.find(HERE)
-    assert str(refusal.value).startswith(f"{path}: ") and why in str(refusal.value) and str(refusal.value).isprintable()
+    assert (
+        str(refusal.value).startswith(f"{path}: ")
+        and why in str(refusal.value)
+        and str(refusal.value).isprintable()
+    )
     assert faults(path) == [str(refusal.value)]
 
 
@@ -281,7 +330,9 @@ def test_equal_runs_are_equal_archives_and_a_damaged_one_leaves_the_others_reada
     write_archive(path, runs)
     content = path.read_bytes()
     write_archive(path, dict(reversed(runs.items())))
-    assert path.read_bytes() == content and [entry.address for entry in Store(tmp_path, (path,)).entries()] == sorted(addresses)
+    assert path.read_bytes() == content and [
+        entry.address for entry in Store(tmp_path, (path,)).entries()
+    ] == sorted(addresses)
     at = content.index(runs["asked-a"]) + 100  # it is stored as it is
     path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     with pytest.raises(Damaged, match="asked-a.zip is not what was written"):
@@ -345,9 +396,13 @@ def test_shipped_runs_lie_below_computed_ones(layered):
     assert [e.shipped for e in layered.entries()] == [False, True]
 
 
-def test_a_shipped_run_is_shown_where_its_data_are_absent_or_torch_is_another_and_this_is_said(layered):
+def test_a_shipped_run_is_shown_where_its_data_are_absent_or_torch_is_another_and_this_is_said(
+    layered,
+):
     absent = replace(HERE, inputs=(("data", ""), ("model", "m1")))
-    assert layered.find(absent)[2] == ("files in data/ are missing on this machine, so shipped results are shown",)
+    assert layered.find(absent)[2] == (
+        "files in data/ are missing on this machine, so shipped results are shown",
+    )
     newer = replace(HERE, torch="2.14")
     assert layered.find(newer)[2] == ("torch 2.13 there, 2.14 here",)
 
@@ -356,8 +411,15 @@ def test_a_shipped_run_is_not_shown_for_other_data_or_another_question(layered):
     assert layered.find(replace(HERE, inputs=(("data", "d2"), ("model", "m1")))) is None
     assert layered.find(replace(HERE, asked="else")) is None
     more = (*HERE.inputs, ("root_train_image_folder", "d3"))
-    for others in (more, HERE.inputs[1:], (("user 1's own", "d1"), HERE.inputs[1]), (("user 1's own", ""), HERE.inputs[1])):
-        assert layered.find(replace(HERE, inputs=others)) is None  # a user with data of its own asks another question
+    for others in (
+        more,
+        HERE.inputs[1:],
+        (("user 1's own", "d1"), HERE.inputs[1]),
+        (("user 1's own", ""), HERE.inputs[1]),
+    ):
+        assert (
+            layered.find(replace(HERE, inputs=others)) is None
+        )  # a user with data of its own asks another question
 
 
 def test_a_shipped_run_fills_a_history(settings, store, tmp_path):
@@ -369,8 +431,12 @@ def test_a_shipped_run_fills_a_history(settings, store, tmp_path):
     assert shipped.origin == "shipped" and not (tmp_path / "nothing").exists()
     pd.testing.assert_frame_equal(shipped.metrics, computed.metrics, check_exact=True)
     # without data and checkpoints it could not be computed, and is shown all the same
-    empty = s.model_copy(update={"data_dir": tmp_path / "no data", "models_path": tmp_path / "no models"})
-    with pytest.raises(FileNotFoundError, match="data_dir: .*no data: no such folder"):  # but not where a place was named
+    empty = s.model_copy(
+        update={"data_dir": tmp_path / "no data", "models_path": tmp_path / "no models"}
+    )
+    with pytest.raises(
+        FileNotFoundError, match="data_dir: .*no data: no such folder"
+    ):  # but not where a place was named
         stored(empty, elsewhere)
     for place in (empty.data_dir, empty.models_path):
         place.mkdir()

@@ -1,4 +1,6 @@
-"""The seam: a federation of another kind has a store, resumption and an address without a line that knows it."""
+"""The seam: a federation of another kind has a store, resumption and an address without a line that
+knows it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ import torch
 
 from fedmuscle_lib import Store, run, run_all
 from fedmuscle_lib.cli.runs import changed
-from fedmuscle_lib.runs import Experiment, Interrupted, RunSettings, System, Tick, named, stored, system
+from fedmuscle_lib.runs import (
+    Experiment,
+    Interrupted,
+    RunSettings,
+    System,
+    Tick,
+    named,
+    stored,
+    system,
+)
 from fedmuscle_lib.runs.address import address_of
 
 
@@ -50,8 +61,12 @@ class Walkers:
         generator = torch.Generator().manual_seed(1000 * s.seed + round)
         self.places = self.places + torch.randn(s.walkers, generator=generator) + s.drift - s.limp
         self.rows["metrics"].append({"round": round + 1, "place": float(self.places.mean())})
-        self.rows["costs"] += [{"round": round + 1, "walker": n, "bytes": 4} for n in range(s.walkers)]
-        return Tick(s.title, round + 1, s.rounds, s.walkers, metrics=(("place", float(self.places.mean())),))
+        self.rows["costs"] += [
+            {"round": round + 1, "walker": n, "bytes": 4} for n in range(s.walkers)
+        ]
+        return Tick(
+            s.title, round + 1, s.rounds, s.walkers, metrics=(("place", float(self.places.mean())),)
+        )
 
     def state(self) -> dict[str, Any]:
         return {"places": self.places}
@@ -110,7 +125,11 @@ def test_it_is_resumed_to_the_bit(cut_off_and_resumed):
 def test_its_address_holds_what_it_says_that_it_sees():
     here = address_of(Walk())
     assert here == address_of(Walk(threads=2)) == address_of(Walk(limp=0.0))
-    assert here not in {address_of(Walk(seed=1)), address_of(Walk(drift=0.1)), address_of(Walk(limp=0.1))}
+    assert here not in {
+        address_of(Walk(seed=1)),
+        address_of(Walk(drift=0.1)),
+        address_of(Walk(limp=0.1)),
+    }
 
 
 def test_a_stored_run_of_a_system_that_there_is_not_counts_as_missing(store, monkeypatch, caplog):
@@ -123,7 +142,9 @@ def test_a_stored_run_of_a_system_that_there_is_not_counts_as_missing(store, mon
 
 
 def test_a_file_names_no_module():
-    with pytest.raises(ValueError, match="unknown system 'os'; known: bridge, creamfl, fedloge, fedmuscle"):
+    with pytest.raises(
+        ValueError, match="unknown system 'os'; known: bridge, creamfl, fedloge, fedmuscle"
+    ):
         named("os")
 
 
@@ -132,7 +153,9 @@ def test_a_system_without_models_says_so(store, tmp_path):
         run(Walk(), progress=str, store=store, save_models=tmp_path)
 
 
-@pytest.mark.parametrize(("cuda", "mps", "name"), [(True, True, "cuda:0"), (False, True, "mps"), (False, False, "cpu")])
+@pytest.mark.parametrize(
+    ("cuda", "mps", "name"), [(True, True, "cuda:0"), (False, True, "mps"), (False, False, "cpu")]
+)
 def test_the_best_device_is_one_before_a_run_has_an_address(monkeypatch, cuda, mps, name):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
@@ -144,7 +167,10 @@ def test_a_listener_hears_of_every_round_that_is_computed(store):
     shown, heard = [], []
     run(Walk(), progress=shown.append, store=store, on_round=heard.append)
     assert heard == shown and [tick.round for tick in heard] == [1, 2, 3, 4]
-    assert dict(heard[-1].metrics)["place"] == stored(Walk(), store).metrics.place.iloc[-1] and heard[-1].seconds > 0
+    assert (
+        dict(heard[-1].metrics)["place"] == stored(Walk(), store).metrics.place.iloc[-1]
+        and heard[-1].seconds > 0
+    )
     run(Walk(), progress=str, store=store, on_round=heard.append)  # it is stored
     assert len(heard) == 4
 
@@ -167,11 +193,17 @@ def test_an_interrupt_among_several_runs_says_what_is_kept_and_the_same_call_goe
             raise KeyboardInterrupt
 
     wanted = [Walk(seed=seed) for seed in range(3)]
-    with pytest.raises(Interrupted, match="1 of 3 runs are stored. Kept of what was begun: walk seed 1, 3 of 4 rounds"):
+    with pytest.raises(
+        Interrupted,
+        match="1 of 3 runs are stored. Kept of what was begun: walk seed 1, 3 of 4 rounds",
+    ):
         run_all(wanted, progress=str, store=store, on_round=cut)
     heard: list[Tick] = []
     run_all(wanted, progress=str, store=store, on_round=heard.append)
-    assert [(tick.run, tick.round) for tick in heard] == [("walk seed 1", 4), *(("walk seed 2", k) for k in range(1, 5))]
+    assert [(tick.run, tick.round) for tick in heard] == [
+        ("walk seed 1", 4),
+        *(("walk seed 2", k) for k in range(1, 5)),
+    ]
 
 
 def test_an_error_of_a_listener_loses_nothing(store, tmp_path, caplog):
@@ -180,10 +212,18 @@ def test_an_error_of_a_listener_loses_nothing(store, tmp_path, caplog):
 
     history = run(Walk(), progress=str, store=store, on_round=fail)
     assert "walk seed 0: on_round failed after round 4 (OSError: no answer)" in caplog.text
-    assert history.metrics.equals(run(Walk(), progress=str, store=Store(tmp_path / "quiet")).metrics)
+    assert history.metrics.equals(
+        run(Walk(), progress=str, store=Store(tmp_path / "quiet")).metrics
+    )
 
 
 def test_rows_that_the_system_does_not_declare_are_an_error(store, monkeypatch):
     monkeypatch.setitem(_Walking.tables, "costs", {"round": int, "walker": int})
-    with pytest.raises(ValueError, match=r"costs: rows of \['bytes', 'round', 'walker'\] where \['round', 'walker'\] are declared"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"costs: rows of \['bytes', 'round', 'walker'\] where \['round', 'walker'\] are"
+            r" declared"
+        ),
+    ):
         run(Walk(), progress=str, store=store)

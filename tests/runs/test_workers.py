@@ -1,4 +1,6 @@
-"""Several runs at a time: the same results as one after the other, workers that die, and no process that outlives its caller."""
+"""Several runs at a time: the same results as one after the other, workers that die, and no process
+that outlives its caller.
+"""
 
 import errno
 import os
@@ -54,7 +56,7 @@ def quietly(wanted, store, **options):
     return run_all(wanted, progress=str, store=store, **options)
 
 
-# --- results -----------------------------------------------------------------------------------------------------------------
+# --- results
 
 
 def test_a_listener_is_called_here_whoever_computes(tiny, store, two_cores):
@@ -66,11 +68,15 @@ def test_a_listener_is_called_here_whoever_computes(tiny, store, two_cores):
 
     wanted = [tiny(algorithm="local", seed=seed) for seed in (0, 1)]
     quietly(wanted, store, on_round=listen)
-    assert sorted(heard) == sorted((os.getpid(), str(address_of(one)), round) for one in wanted for round in (1, 2))
+    assert sorted(heard) == sorted(
+        (os.getpid(), str(address_of(one)), round) for one in wanted for round in (1, 2)
+    )
 
 
 class Elsewhere:
-    """Holds a run, as another process would that computes it, until it has heard of another run's last round."""
+    """Holds a run, as another process would that computes it, until it has heard of another run's
+    last round.
+    """
 
     def __init__(self, run, store):
         self.ticks, self._hold = [], ExitStack()
@@ -84,13 +90,17 @@ class Elsewhere:
 
 
 def test_workers_compute_what_this_process_computes(tiny, store, two_cores, tmp_path):
-    """To the bit, in the order asked for, and each run once, though another process holds one of them for a while."""
+    """To the bit, in the order asked for, and each run once, though another process holds one of
+    them for a while.
+    """
     local, blind = tiny(algorithm="local"), tiny(algorithm="local", public="coco")  # the same run
     wanted = [local, tiny(tau=((0.2, 0.3), (0.3, 0.2))), tiny(seed=1), blind]
     elsewhere = Elsewhere(local, store)
     pooled = run_all(wanted, elsewhere.progress, store)
     assert sorted((tick.run, tick.round) for tick in elsewhere.ticks) == [
-        (f"{name} voc seed {seed}", k) for name, seed in (("fedmuscle", 0), ("fedmuscle", 1), ("local", 0)) for k in (1, 2)
+        (f"{name} voc seed {seed}", k)
+        for name, seed in (("fedmuscle", 0), ("fedmuscle", 1), ("local", 0))
+        for k in (1, 2)
     ]
     assert elsewhere.ticks[0].run != "local voc seed 0"
     assert [history.settings for history in pooled] == wanted
@@ -99,8 +109,12 @@ def test_workers_compute_what_this_process_computes(tiny, store, two_cores, tmp_
     for history in pooled:
         alone = run(history.settings, progress=str, store=Store(tmp_path / "alone"))
         for name in TABLES:
-            pd.testing.assert_frame_equal(getattr(history, name), getattr(alone, name), check_exact=True)
-        differing = {name for name, value in history.provenance.items() if value != alone.provenance[name]}
+            pd.testing.assert_frame_equal(
+                getattr(history, name), getattr(alone, name), check_exact=True
+            )
+        differing = {
+            name for name, value in history.provenance.items() if value != alone.provenance[name]
+        }
         assert differing <= {"finished", "seconds", "peak_memory_bytes"}
 
 
@@ -133,20 +147,29 @@ def test_a_script_without_a_guard_may_ask_for_several_runs(tiny, store, tmp_path
     script = tmp_path / "script.py"
     wanted = [tiny(algorithm="local", seed=seed).model_dump_json() for seed in (0, 1)]
     script.write_text(
-        "from fedmuscle_lib import Settings, run_all\n"
-        "import torch; torch.set_num_threads(2); print('begun')\n"
-        f"print(len(run_all([Settings.model_validate_json(one) for one in {wanted!r}], progress=str)))\n"
+        "from fedmuscle_lib import Settings, run_all\nimport torch; torch.set_num_threads(2);"
+        " print('begun')\nprint(len(run_all([Settings.model_validate_json(one) for one in"
+        f" {wanted!r}], progress=str)))\n"
     )
-    path = os.pathsep.join(filter(None, [str(versions.PACKAGE.parent), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path})
+    path = os.pathsep.join(
+        filter(None, [str(versions.PACKAGE.parent), os.environ.get("PYTHONPATH")])
+    )
+    done = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
     assert done.stdout.split() == ["begun", "2"], done.stderr
     assert all(stored(Settings.model_validate_json(one), store) for one in wanted)
 
 
-# --- errors ------------------------------------------------------------------------------------------------------------------
+# --- errors
 
 
-def test_an_error_is_told_as_in_this_process_and_what_was_finished_stays(tiny, store, two_cores, tmp_path):
+def test_an_error_is_told_as_in_this_process_and_what_was_finished_stays(
+    tiny, store, two_cores, tmp_path
+):
     good = [tiny(algorithm="head_only", rounds=1), tiny(algorithm="head_only", rounds=1, seed=1)]
     (tmp_path / "nowhere").mkdir()
     with pytest.raises(DataError, match="nowhere.*client_1.json.*no such file"):
@@ -181,7 +204,9 @@ def test_a_worker_that_is_killed_takes_only_its_unfinished_round(tiny, store, tw
     assert killed and any(tick.resumed and tick.round >= 3 for tick in ticks)
     for history in histories:
         pd.testing.assert_frame_equal(
-            history.metrics, run(history.settings, progress=str, store=Store(tmp_path / "alone")).metrics, check_exact=True
+            history.metrics,
+            run(history.settings, progress=str, store=Store(tmp_path / "alone")).metrics,
+            check_exact=True,
         )
 
 
@@ -195,7 +220,12 @@ def test_workers_that_die_over_a_run_again_and_again_are_told(tiny, store, two_c
             os.kill(pid, signal.SIGKILL)
 
     monkeypatch.setattr(StoringListener, "last", kill)
-    with pytest.raises(ChildProcessError, match="local voc seed [01]: the process .* ended 3 times .* as happens when memory runs out"):
+    with pytest.raises(
+        ChildProcessError,
+        match=(
+            "local voc seed [01]: the process .* ended 3 times .* as happens when memory runs out"
+        ),
+    ):
         quietly([tiny(**LONG), tiny(**LONG, seed=1)], store)
     assert 3 <= len(asked) <= 6 and not clusters(os.getpid())
 
@@ -217,13 +247,17 @@ def test_workers_that_can_not_even_start_are_told(tiny, store, two_cores, monkey
     monkeypatch.setattr(StoringListener, "last", look)
     monkeypatch.setattr(workers, "_SECONDS_WITHOUT_WORKERS", 5)
     try:
-        with pytest.raises(ChildProcessError, match="worker processes end as soon as they are started"):
+        with pytest.raises(
+            ChildProcessError, match="worker processes end as soon as they are started"
+        ):
             quietly([tiny(**LONG), tiny(**LONG, seed=1)], store)
     finally:
         ending.set()
 
 
-def test_a_machine_without_room_for_workers_is_told_in_one_line(tiny, store, two_cores, monkeypatch, tmp_path, capfd):
+def test_a_machine_without_room_for_workers_is_told_in_one_line(
+    tiny, store, two_cores, monkeypatch, tmp_path, capfd
+):
     full = tmp_path / "full.py"
     full.write_text(
         "import runpy, tempfile\n"
@@ -232,14 +266,21 @@ def test_a_machine_without_room_for_workers_is_told_in_one_line(tiny, store, two
         f"runpy.run_path({str(workers._CLUSTER)!r}, run_name='__main__')\n"
     )
     monkeypatch.setattr(workers, "_CLUSTER", full)
-    with pytest.raises(ChildProcessError, match=r"^no workers .*No space left on device: '/dev/shm'.*OMP_NUM_THREADS=1 computes one run"):
+    with pytest.raises(
+        ChildProcessError,
+        match=(
+            r"^no workers .*No space left on device: '/dev/shm'.*OMP_NUM_THREADS=1 computes one run"
+        ),
+    ):
         quietly([tiny(), tiny(seed=1)], store)
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_scheduler_that_is_gone_is_told(tiny, store, two_cores):
     def kill(tick):
-        for cluster in clusters(os.getpid()):  # none on a further tick of the same batch of messages
+        for cluster in clusters(
+            os.getpid()
+        ):  # none on a further tick of the same batch of messages
             os.kill(cluster, signal.SIGKILL)
 
     with pytest.raises(ChildProcessError, match="the scheduler of the workers is gone"):
@@ -247,7 +288,9 @@ def test_a_scheduler_that_is_gone_is_told(tiny, store, two_cores):
 
 
 def test_a_library_that_was_edited_after_its_import_is_told(tiny, store, two_cores, monkeypatch):
-    """A fresh worker would import the edited files, and its result would be stored as this process's."""
+    """A fresh worker would import the edited files, and its result would be stored as this
+    process's.
+    """
     monkeypatch.setattr(versions, "SOURCE", "as it was")
     with pytest.raises(ValueError, match="restart this process"):
         quietly([tiny(algorithm="local"), tiny(algorithm="local", seed=1)], store)
@@ -255,7 +298,9 @@ def test_a_library_that_was_edited_after_its_import_is_told(tiny, store, two_cor
 
 
 def test_a_result_that_is_lost_after_it_was_stored_is_told_and_not_left_out(tiny, store):
-    """As when somebody clears the store meanwhile: a list shorter than what was asked for would be paired with the wrong settings."""
+    """As when somebody clears the store meanwhile: a list shorter than what was asked for would be
+    paired with the wrong settings.
+    """
     wanted = [tiny(algorithm="local"), tiny(algorithm="head_only")]
     quietly(wanted[:1], store)
 
@@ -267,7 +312,7 @@ def test_a_result_that_is_lost_after_it_was_stored_is_told_and_not_left_out(tiny
         run_all(wanted, lose, store)
 
 
-# --- the end of the caller ---------------------------------------------------------------------------------------------------
+# --- the end of the caller
 
 
 CALLER = """from fedmuscle_lib import Settings, run_all
@@ -279,7 +324,9 @@ run_all([Settings.model_validate_json(one) for one in sys.argv[1:]], progress=st
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_no_worker_outlives_its_caller_and_finished_rounds_are_kept(tiny, store, sign):
     wanted = [tiny(**LONG), tiny(**LONG, seed=1)]
-    path = os.pathsep.join(filter(None, [str(versions.PACKAGE.parent), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(
+        filter(None, [str(versions.PACKAGE.parent), os.environ.get("PYTHONPATH")])
+    )
     caller = subprocess.Popen(
         [sys.executable, "-c", CALLER, *(one.model_dump_json() for one in wanted)],
         env=os.environ | {"PYTHONPATH": path},
@@ -294,9 +341,14 @@ def test_no_worker_outlives_its_caller_and_finished_rounds_are_kept(tiny, store,
     said = caller.communicate(timeout=120)[1]
     assert caller.returncode == (-sign if sign == signal.SIGKILL else 1)
     assert eventually(lambda: not any(map(alive, started)), seconds=5)
-    assert all(unpacked(store.entry(address_of(one)).load_checkpoint())["finished_rounds"] for one in wanted)
+    assert all(
+        unpacked(store.entry(address_of(one)).load_checkpoint())["finished_rounds"]
+        for one in wanted
+    )
     if sign == signal.SIGINT:
-        assert "Interrupted. 0 of 2 runs are stored. Kept of what was begun: local voc seed " in said
+        assert (
+            "Interrupted. 0 of 2 runs are stored. Kept of what was begun: local voc seed " in said
+        )
         assert said.count("Traceback") == 1  # the caller's own
 
 
@@ -311,20 +363,28 @@ def test_nobody_without_the_keys_reaches_the_workers():
     assert address.startswith("tls://127.0.0.1:") and not clusters(os.getpid())
 
 
-# --- over machines -----------------------------------------------------------------------------------------------------------
+# --- over machines
 
 
 @pytest.fixture
 def cluster():
     """A Dask scheduler with two worker processes on this machine."""
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0
+        ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
-        yield cluster.scheduler_address, partial(client.run, os.getpid), cluster.scheduler.extensions["queues"].queues
+        yield (
+            cluster.scheduler_address,
+            partial(client.run, os.getpid),
+            cluster.scheduler.extensions["queues"].queues,
+        )
 
 
-def test_a_scheduler_s_workers_give_the_same_results_though_one_is_killed(tiny, store, cluster, tmp_path):
+def test_a_scheduler_s_workers_give_the_same_results_though_one_is_killed(
+    tiny, store, cluster, tmp_path
+):
     scheduler, pids, kept = cluster
     wanted = [tiny(algorithm="local", rounds=12, seed=seed) for seed in (0, 1)] + [tiny()]
     killed = []
@@ -335,9 +395,15 @@ def test_a_scheduler_s_workers_give_the_same_results_though_one_is_killed(tiny, 
             os.kill(killed[0], signal.SIGKILL)
 
     ticks = []
-    histories = run_all(wanted, lambda tick: (ticks.append(tick), kill_once(tick)), store, scheduler=scheduler)
+    histories = run_all(
+        wanted, lambda tick: (ticks.append(tick), kill_once(tick)), store, scheduler=scheduler
+    )
     assert all(queue.empty() for queue in kept.values())  # the scheduler keeps no checkpoint
-    assert killed and {tick.run for tick in ticks} == {"local voc seed 0", "local voc seed 1", "fedmuscle voc seed 0"}
+    assert killed and {tick.run for tick in ticks} == {
+        "local voc seed 0",
+        "local voc seed 1",
+        "fedmuscle voc seed 0",
+    }
     for history in histories:
         alone = run(history.settings, progress=str, store=Store(tmp_path / "alone"))
         pd.testing.assert_frame_equal(history.metrics, alone.metrics, check_exact=True)

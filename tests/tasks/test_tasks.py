@@ -1,4 +1,6 @@
-"""The users' tasks: what they refuse to read, and losses and metrics of answers known beforehand."""
+"""The users' tasks: what they refuse to read, and losses and metrics of answers known
+beforehand.
+"""
 
 import math
 from pathlib import Path
@@ -12,7 +14,7 @@ from fedmuscle_lib.tasks.segmentation import IGNORED
 from fedmuscle_lib.tasks.single_label import SingleLabelClassification
 from fedmuscle_lib.tasks.text_generation import NO_TOKEN
 
-# --- reading ------------------------------------------------------------------------------------------------------------------
+# --- reading
 
 
 def test_a_task_that_does_not_say_how_it_is_read_can_not_be_made():
@@ -28,16 +30,24 @@ def test_a_task_that_does_not_say_how_it_is_read_can_not_be_made():
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_a_task_on_texts_refuses_pixels_and_one_on_pictures_tokens(task):
     other = Pixels(32) if task.reads == "texts" else Tokens(None, 8)
-    with pytest.raises(ValueError, match=f"{task.name} is a task on {task.reads}; a model that reads {other.reads} can't do it"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            f"{task.name} is a task on {task.reads}; a model that reads {other.reads} can't do it"
+        ),
+    ):
         task.read(Path("nowhere"), 0, "train", other)
 
 
-# --- metrics of one answer a sample -------------------------------------------------------------------------------------------
+# --- metrics of one answer a sample
 
 
 def scored(task, outputs, targets, parts=(1,)):
     """The metric from counts of parts of the evaluation set."""
-    counts = [task.count(o, t) for o, t in zip(outputs.split(list(parts)), targets.split(list(parts)), strict=True)]
+    counts = [
+        task.count(o, t)
+        for o, t in zip(outputs.split(list(parts)), targets.split(list(parts)), strict=True)
+    ]
     return task.score(sum(counts))
 
 
@@ -55,10 +65,12 @@ def test_accuracy_is_the_share_of_hits_however_the_set_is_split(name):
 def test_micro_f1_pools_hits_and_misses_over_samples_and_classes():
     outputs = torch.tensor([[1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]])
     targets = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
-    assert scored(TASKS["MLC"], outputs, targets, (1, 1)) == pytest.approx(100 * 4 / 6)  # 2 hits, 1 false, 1 missed
+    assert scored(TASKS["MLC"], outputs, targets, (1, 1)) == pytest.approx(
+        100 * 4 / 6
+    )  # 2 hits, 1 false, 1 missed
 
 
-# --- segmentation -------------------------------------------------------------------------------------------------------------
+# --- segmentation
 
 SS = TASKS["SS"]
 
@@ -70,9 +82,13 @@ def as_outputs(classes, n):
 
 def test_miou_of_a_perfect_and_of_an_all_background_prediction():
     targets = torch.tensor([[[0, 0, 0, 1], [0, 0, 0, 2]]])
-    assert scored(SS, as_outputs(targets, 4), targets) == pytest.approx(100)  # class 3 is nowhere, and counts nowhere
+    assert scored(SS, as_outputs(targets, 4), targets) == pytest.approx(
+        100
+    )  # class 3 is nowhere, and counts nowhere
     # background: 6 of 8 pixels; classes 1 and 2: none
-    assert scored(SS, as_outputs(torch.zeros_like(targets), 4), targets) == pytest.approx(100 * (6 / 8) / 3)
+    assert scored(SS, as_outputs(torch.zeros_like(targets), 4), targets) == pytest.approx(
+        100 * (6 / 8) / 3
+    )
 
 
 def test_a_class_that_is_predicted_but_absent_counts_as_a_miss():
@@ -103,14 +119,16 @@ def test_ignored_pixels_change_neither_loss_nor_metric():
 
 def test_coarse_outputs_are_enlarged_to_the_masks():
     targets = torch.tensor([[0, 0, 1, 1]] * 4)[None]
-    assert scored(SS, as_outputs(torch.tensor([[[0, 1], [0, 1]]]), 2), targets) == pytest.approx(100)
+    assert scored(SS, as_outputs(torch.tensor([[[0, 1], [0, 1]]]), 2), targets) == pytest.approx(
+        100
+    )
 
 
 def test_background_is_an_output_of_its_own():
     assert SS.n_outputs((3, 7)) == 3 and TASKS["MLC"].n_outputs((3, 7)) == 2
 
 
-# --- generation ---------------------------------------------------------------------------------------------------------------
+# --- generation
 
 TG = TASKS["TG"]
 
@@ -135,27 +153,37 @@ def test_what_follows_the_end_of_a_text_does_not_count():
     assert scored(TG, outputs, targets) == pytest.approx(7)
 
 
-# --- answers that look at nothing ---------------------------------------------------------------------------------------------
+# --- answers that look at nothing
 
 
 def test_trivial_answers():
     majority = TASKS["IC10"].trivial(torch.tensor([4, 4, 2]), torch.tensor([4, 2, 2, 4, 4]))
     assert majority == pytest.approx(60)
-    everything = TASKS["MLC"].trivial(torch.zeros(1, 4), torch.tensor([[1.0, 0, 0, 0], [1.0, 1.0, 0, 0]]))
+    everything = TASKS["MLC"].trivial(
+        torch.zeros(1, 4), torch.tensor([[1.0, 0, 0, 0], [1.0, 1.0, 0, 0]])
+    )
     assert everything == pytest.approx(100 * 2 * 3 / (2 * 3 + 5))
     targets = torch.tensor([[[0, 0, 0, 1], [0, 0, IGNORED, 2]]])
-    assert SS.trivial(targets, targets) == pytest.approx(scored(SS, as_outputs(torch.zeros_like(targets), 3), targets))
+    assert SS.trivial(targets, targets) == pytest.approx(
+        scored(SS, as_outputs(torch.zeros_like(targets), 3), targets)
+    )
     texts = torch.tensor([[9, 1, 1, 2, NO_TOKEN], [9, 1, 2, NO_TOKEN, NO_TOKEN]])
     # after the first: 1 three times, 2 twice, and 0 never, which counts as once
-    assert TG.trivial(texts, texts) == pytest.approx(math.exp(-(3 * math.log(3 / 6) + 2 * math.log(2 / 6)) / 5))
+    assert TG.trivial(texts, texts) == pytest.approx(
+        math.exp(-(3 * math.log(3 / 6) + 2 * math.log(2 / 6)) / 5)
+    )
 
 
 def test_trivial_answers_where_the_training_samples_say_nothing():
     """A draw of them may hold crowds alone, or texts of one token."""
     targets = torch.tensor([[[0, 1]]])
-    assert SS.trivial(torch.full((1, 1, 2), IGNORED), targets) == pytest.approx(SS.trivial(targets, targets))
+    assert SS.trivial(torch.full((1, 1, 2), IGNORED), targets) == pytest.approx(
+        SS.trivial(targets, targets)
+    )
     texts = torch.tensor([[9, 1, 2]])
-    assert TG.trivial(torch.tensor([[9, NO_TOKEN]]), texts) == pytest.approx(3)  # 0, 1 and 2 are one as likely as another
+    assert TG.trivial(torch.tensor([[9, NO_TOKEN]]), texts) == pytest.approx(
+        3
+    )  # 0, 1 and 2 are one as likely as another
 
 
 def test_only_perplexity_is_better_when_lower():

@@ -1,5 +1,6 @@
-"""The algorithms of Table 3 and its controls by name. One module each; a new module in this folder registers itself, and nothing else
-changes."""
+"""The algorithms of Table 3 and its controls by name. One module each; a new module in this folder
+registers itself, and nothing else changes.
+"""
 
 from __future__ import annotations
 

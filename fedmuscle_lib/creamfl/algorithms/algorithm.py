@@ -1,4 +1,6 @@
-"""Base of all algorithms: what clients align with on public pairs, and what the server makes of their embeddings."""
+"""Base of all algorithms: what clients align with on public pairs, and what the server makes of
+their embeddings.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,11 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
         self.participants, self.epochs = participants, epochs
         self.losses: dict[int, tuple[float, float]] = {}
 
-    def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
-        """Do the clients' part of round ``round`` (from 0); return the embeddings (n, d) by modality that the server works with.
+    def gather(
+        self, server: Server, clients: Mapping[int, Client], round: int
+    ) -> Sequence[Embeddings]:
+        """Do the clients' part of round ``round`` (from 0); return the embeddings (n, d) by
+        modality that the server works with.
 
         Raises:
             RefusedMessage, Diverged: naming the client.
@@ -62,7 +67,9 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
         self.losses[client.number] = client.fit(self.epochs, align, round)
 
     @abstractmethod
-    def regularise(self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor) -> Tensor:
+    def regularise(
+        self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor
+    ) -> Tensor:
         """A client's loss on a batch of public pairs, a scalar.
 
         Args:

@@ -1,4 +1,6 @@
-"""Controls: what is left of a gain without what clients know, without clients, or without any loss in the server's second pass."""
+"""Controls: what is left of a gain without what clients know, without clients, or without any loss
+in the server's second pass.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,16 @@ from fedmuscle_lib.creamfl.server import Server
 
 
 class Shuffled(CreamFLMuscle):
-    """Each client's embeddings are in a random order when the server sees them. It is drawn once for both of its modalities."""
+    """Each client's embeddings are in a random order when the server sees them.
+
+    It is drawn once for both of its modalities.
+    """
 
     name, label, source = "shuffled", "Embeddings shuffled", "control"
 
-    def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
+    def gather(
+        self, server: Server, clients: Mapping[int, Client], round: int
+    ) -> Sequence[Embeddings]:
         shuffled = []
         for k, own in enumerate(super().gather(server, clients, round)):
             n = len(next(iter(own.values())))
@@ -38,20 +45,29 @@ class Frozen(CreamFLMuscle):
 
 
 class Own(CreamFLMuscle):
-    """The server's own embeddings of the same round stand in place of the clients', of whom none takes part."""
+    """The server's own embeddings of the same round stand in place of the clients', of whom none
+    takes part.
+    """
 
     name, label, source = "own", "Server's own embeddings", "control"
 
-    def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
+    def gather(
+        self, server: Server, clients: Mapping[int, Client], round: int
+    ) -> Sequence[Embeddings]:
         return [{modality: z.clone() for modality, z in server.represent().items()}]
 
 
 class Momentum(CreamFL):
-    """The server's second pass has no loss: only its optimiser's momentum moves the weights. No client takes part."""
+    """The server's second pass has no loss: only its optimiser's momentum moves the weights.
+
+    No client takes part.
+    """
 
     name, label, source = "momentum", "Server's momentum alone", "control"
 
-    def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
+    def gather(
+        self, server: Server, clients: Mapping[int, Client], round: int
+    ) -> Sequence[Embeddings]:
         return [server.represent()]
 
     def server_loss(self, server: Server, uploads: Sequence[Embeddings], round: int) -> PublicLoss:

@@ -1,4 +1,6 @@
-"""CreamFL (Yu et al., ICLR 2023): inter- and intra-modal contrast at clients, global-local contrastive aggregation, distillation."""
+"""CreamFL (Yu et al., ICLR 2023): inter- and intra-modal contrast at clients, global-local
+contrastive aggregation, distillation.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +24,52 @@ class CreamFL(Algorithm):
     name, label = "creamfl", "CreamFL"
 
     class Options(Algorithm.Options):
-        client_weight: float = Field(0.5, ge=0, description="Of a client's loss on public pairs. The authors' code: 0.5.")
-        tau: float = Field(0.5, gt=0, description="Of both contrasts at clients. The authors' code: 0.5.")
+        client_weight: float = Field(
+            0.5, ge=0, description="Of a client's loss on public pairs. The authors' code: 0.5."
+        )
+        tau: float = Field(
+            0.5, gt=0, description="Of both contrasts at clients. The authors' code: 0.5."
+        )
         weight: float = Field(
             0.6,
             ge=0,
-            description="Of the distillation, for each modality. The authors' code: 0.3, added once for clients with one modality and once "
-            "for those with two.",
+            description=(
+                "Of the distillation, for each modality. The authors' code: 0.3, added once for"
+                " clients with one modality and once for those with two."
+            ),
         )
 
-    def regularise(self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor) -> Tensor:
+    def regularise(
+        self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor
+    ) -> Tensor:
         tau = self.options.tau
-        inter = sum(inter_modal(own, received[other(modality)], rows, tau) for modality, own in z.items())
-        same, mine = (torch.cat([of[modality][rows] for modality in z]) for of in (received, before))
-        return self.options.client_weight * (inter + intra_modal(torch.cat(list(z.values())), same, mine, tau))
+        inter = sum(
+            inter_modal(own, received[other(modality)], rows, tau) for modality, own in z.items()
+        )
+        same, mine = (
+            torch.cat([of[modality][rows] for modality in z]) for of in (received, before)
+        )
+        return self.options.client_weight * (
+            inter + intra_modal(torch.cat(list(z.values())), same, mine, tau)
+        )
 
     def aggregate(self, uploads: Sequence[Tensor], received: Embeddings, modality: str) -> Tensor:
-        """Return the target (n, d) of a modality from k clients' embeddings of it and the server's own of both modalities."""
+        """Return the target (n, d) of a modality from k clients' embeddings of it and the server's
+        own of both modalities.
+        """
         return global_local(uploads, received[other(modality)])
 
     def targets(self, server: Server, uploads: Sequence[Embeddings]) -> dict[str, Tensor]:
         """Return the target of each modality that somebody sent."""
-        by = {modality: [each[modality] for each in uploads if modality in each] for modality in server.models}
-        return {modality: self.aggregate(own, server.represent(), modality) for modality, own in by.items() if own}
+        by = {
+            modality: [each[modality] for each in uploads if modality in each]
+            for modality in server.models
+        }
+        return {
+            modality: self.aggregate(own, server.represent(), modality)
+            for modality, own in by.items()
+            if own
+        }
 
     def absorb(self, server: Server, uploads: Sequence[Embeddings], round: int) -> float:
         loss = self.server_loss(server, uploads, round)
@@ -54,6 +79,13 @@ class CreamFL(Algorithm):
         """Return the loss of the server's second pass."""
         return partial(self.distilled, self.targets(server, uploads), self.options.weight)
 
-    def distilled(self, targets: Embeddings, weight: float, z: Embeddings, rows: Tensor, position: int) -> Tensor:
+    def distilled(
+        self, targets: Embeddings, weight: float, z: Embeddings, rows: Tensor, position: int
+    ) -> Tensor:
         """Mean squared error towards the targets (n, d), summed over modalities."""
-        return weight * torch.stack([mse_loss(z[modality], of[rows]) for modality, of in targets.items()]).sum()
+        return (
+            weight
+            * torch.stack(
+                [mse_loss(z[modality], of[rows]) for modality, of in targets.items()]
+            ).sum()
+        )

@@ -1,7 +1,9 @@
-"""CreamFL with the Muscle loss (Appendix M), at clients in place of their contrasts and at the server in place of aggregation and MSE.
+"""CreamFL with the Muscle loss (Appendix M), at clients in place of their contrasts and at the
+server in place of aggregation and MSE.
 
-Clients: "align the local representations of each modality (e.g., image) with the global representations of all modalities". Server: "align
-the global representations of each modality with all local representations received from the users". What this leaves open are options.
+Clients: "align the local representations of each modality (e.g., image) with the global
+representations of all modalities". Server: "align the global representations of each modality with
+all local representations received from the users". What this leaves open are options.
 """
 
 from __future__ import annotations
@@ -20,43 +22,88 @@ from fedmuscle_lib.muscle import muscle_loss
 
 
 class CreamFLMuscle(CreamFL):
-    """The anchors are a client's embeddings of a batch, and at the server its own; the others get no gradient."""
+    """The anchors are a client's embeddings of a batch, and at the server its own; the others get
+    no gradient.
+    """
 
     name, label = "creamfl_muscle", "CreamFL + Muscle loss"
 
     class Options(CreamFL.Options):
-        client_tau: float = Field(0.2, gt=0, description="tau^(3), client and both of the server's. The paper: 0.2 for 4 members.")
-        client_tau_prime: float = Field(0.15, gt=0, description="tau^(2). The paper: 0.15 for 3 members.")
+        client_tau: float = Field(
+            0.2,
+            gt=0,
+            description="tau^(3), client and both of the server's. The paper: 0.2 for 4 members.",
+        )
+        client_tau_prime: float = Field(
+            0.15, gt=0, description="tau^(2). The paper: 0.15 for 3 members."
+        )
         others: int = Field(
-            3, ge=1, description="M, clients' matrices beside the server's in a batch. The paper: \"all\"; a tuple of all can't be summed."
+            3,
+            ge=1,
+            description=(
+                "M, clients' matrices beside the server's in a batch. The paper: \"all\"; a tuple"
+                " of all can't be summed."
+            ),
         )
         server_tau: float = Field(0.2, gt=0, description="tau^(M+1). The paper: 0.2 for 4 members.")
-        server_tau_prime: float = Field(0.15, gt=0, description="tau^(M). The paper: 0.15 for 3 members.")
-        mse: float = Field(0.0, ge=0, description="Weight of CreamFL's distillation beside the Muscle loss. 0: it is replaced.")
+        server_tau_prime: float = Field(
+            0.15, gt=0, description="tau^(M). The paper: 0.15 for 3 members."
+        )
+        mse: float = Field(
+            0.0,
+            ge=0,
+            description=(
+                "Weight of CreamFL's distillation beside the Muscle loss. 0: it is replaced."
+            ),
+        )
 
-    def muscle(self, anchor: Tensor, others: Sequence[Tensor], tau: float, tau_prime: float) -> Tensor:
+    def muscle(
+        self, anchor: Tensor, others: Sequence[Tensor], tau: float, tau_prime: float
+    ) -> Tensor:
         """The loss of an anchor (b, d) and M others (b, d)."""
         return muscle_loss(anchor, list(others), tau, tau_prime)
 
-    def regularise(self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor) -> Tensor:
+    def regularise(
+        self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor
+    ) -> Tensor:
         others, o = [received[modality][rows] for modality in sorted(received)], self.options
-        return o.client_weight * torch.stack([self.muscle(own, others, o.client_tau, o.client_tau_prime) for own in z.values()]).sum()
+        return (
+            o.client_weight
+            * torch.stack(
+                [self.muscle(own, others, o.client_tau, o.client_tau_prime) for own in z.values()]
+            ).sum()
+        )
 
     def server_loss(self, server: Server, uploads: Sequence[Embeddings], round: int) -> PublicLoss:
-        o, pool = self.options, [(modality, each[modality]) for each in uploads for modality in sorted(each)]
+        o, pool = (
+            self.options,
+            [(modality, each[modality]) for each in uploads for modality in sorted(each)],
+        )
         targets = self.targets(server, uploads) if o.mse else {}
 
         def loss(z: Embeddings, rows: Tensor, position: int) -> Tensor:
-            drawn = members([modality for modality, _ in pool], o.others, "members", *server.address, round, position)
+            drawn = members(
+                [modality for modality, _ in pool],
+                o.others,
+                "members",
+                *server.address,
+                round,
+                position,
+            )
             others = [pool[i][1][rows] for i in drawn]
-            muscle = torch.stack([self.muscle(own, others, o.server_tau, o.server_tau_prime) for own in z.values()]).sum()
-            return o.weight * muscle + (self.distilled(targets, o.mse, z, rows, position) if targets else 0)
+            muscle = torch.stack(
+                [self.muscle(own, others, o.server_tau, o.server_tau_prime) for own in z.values()]
+            ).sum()
+            return o.weight * muscle + (
+                self.distilled(targets, o.mse, z, rows, position) if targets else 0
+            )
 
         return loss
 
 
 def members(modalities: Sequence[str], count: int, *address: object) -> list[int]:
-    """Draw ``count`` of the uploaded matrices without replacement, one of each modality among them where there is room.
+    """Draw ``count`` of the uploaded matrices without replacement, one of each modality among them
+    where there is room.
 
     Args:
         modalities: of each uploaded matrix.
@@ -66,5 +113,8 @@ def members(modalities: Sequence[str], count: int, *address: object) -> list[int
         Positions; all of them where there are no more than ``count``.
     """
     order = torch.randperm(len(modalities), generator=generator(*address)).tolist()
-    firsts = [next(i for i in order if modalities[i] == modality) for modality in dict.fromkeys(modalities[i] for i in order)]
+    firsts = [
+        next(i for i in order if modalities[i] == modality)
+        for modality in dict.fromkeys(modalities[i] for i in order)
+    ]
     return (firsts + [i for i in order if i not in firsts])[:count]

@@ -1,4 +1,7 @@
-"""The server alone: Table 3's "Local Training", which the paper does not define. It trains on public pairs, and no client takes part."""
+"""The server alone: Table 3's "Local Training", which the paper does not define.
+
+It trains on public pairs, and no client takes part.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,14 @@ class Local(Algorithm):
 
     name, label = "local", "Server alone"
 
-    def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
+    def gather(
+        self, server: Server, clients: Mapping[int, Client], round: int
+    ) -> Sequence[Embeddings]:
         return []
 
-    def regularise(self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor) -> Tensor:
+    def regularise(
+        self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor
+    ) -> Tensor:
         raise NotImplementedError("no client takes part")
 
     def absorb(self, server: Server, uploads: Sequence[Embeddings], round: int) -> float:

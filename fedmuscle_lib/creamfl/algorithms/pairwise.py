@@ -1,4 +1,6 @@
-"""CreamFL with pairwise alignment in place of the Muscle loss: the sum of InfoNCE over the others, the Muscle loss at gamma = 0."""
+"""CreamFL with pairwise alignment in place of the Muscle loss: the sum of InfoNCE over the others,
+the Muscle loss at gamma = 0.
+"""
 
 from __future__ import annotations
 
@@ -14,5 +16,7 @@ class Pairwise(CreamFLMuscle):
 
     name, label, source = "pairwise", "CreamFL + pairwise", "control"
 
-    def muscle(self, anchor: Tensor, others: Sequence[Tensor], tau: float, tau_prime: float) -> Tensor:
+    def muscle(
+        self, anchor: Tensor, others: Sequence[Tensor], tau: float, tau_prime: float
+    ) -> Tensor:
         return super().muscle(anchor, others, tau, tau)

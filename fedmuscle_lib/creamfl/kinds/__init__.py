@@ -1,4 +1,7 @@
-"""Kinds of clients by name. One module each; a new module in this folder registers itself, and nothing else changes."""
+"""Kinds of clients by name.
+
+One module each; a new module in this folder registers itself, and nothing else changes.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,10 @@ names, get = Kind.names, Kind.get
 
 
 def folders(settings: Any) -> list[str]:
-    """What a run reads below ``data_dir``, sorted: the captioned sets, and what each kind of its clients has."""
+    """What a run reads below ``data_dir``, sorted: the captioned sets, and what each kind of its
+    clients has.
+    """
     captioned = {getattr(settings, f"{name}_folder") for name in sets(settings)}
-    return sorted(captioned.union(*(get(name).folders(settings) for name in settings.kinds_of_clients)))
+    return sorted(
+        captioned.union(*(get(name).folders(settings) for name in settings.kinds_of_clients))
+    )

@@ -1,4 +1,6 @@
-"""A kind of client: which modalities it reads, the private data of all its clients, and their own loss."""
+"""A kind of client: which modalities it reads, the private data of all its clients, and their own
+loss.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ LEAST = 10  # samples that every client with labels has
 
 
 class Kind(Registered, Versioned, ABC, family="kind of client"):
-    """One kind, with the data that its clients divide. Subclasses that set ``name`` register themselves.
+    """One kind, with the data that its clients divide. Subclasses that set ``name`` register
+    themselves.
 
     Args:
         settings: of the run.
@@ -41,11 +44,15 @@ class Kind(Registered, Versioned, ABC, family="kind of client"):
     modalities: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens], sets: Mapping[str, Captioned]) -> None: ...
+    def __init__(
+        self, settings: Any, encodings: Mapping[str, Pixels | Tokens], sets: Mapping[str, Captioned]
+    ) -> None: ...
 
     @classmethod
     def folders(cls, settings: Any) -> tuple[str, ...]:
-        """Return what the kind reads below ``data_dir``: by default what the setting ``<name>_folder`` says."""
+        """Return what the kind reads below ``data_dir``: by default what the setting
+        ``<name>_folder`` says.
+        """
         return (getattr(settings, f"{cls.name}_folder"),)
 
     @abstractmethod
@@ -80,7 +87,9 @@ class Labelled(Kind):
     classes: ClassVar[int]
     task: ClassVar[type[SingleLabelClassification]]
 
-    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens], sets: Mapping[str, Captioned]) -> None:
+    def __init__(
+        self, settings: Any, encodings: Mapping[str, Pixels | Tokens], sets: Mapping[str, Captioned]
+    ) -> None:
         self._settings, (self._modality,) = settings, self.modalities
         (folder,) = self.folders(settings)
         samples, _ = self.task(self.name, folder=folder, n_classes=self.classes).read(
@@ -90,17 +99,30 @@ class Labelled(Kind):
 
     def shares(self, clients: int) -> Sequence[np.ndarray]:
         s = self._settings
-        return balanced_partition(self.samples.targets.cpu().numpy(), clients, s.alpha, LEAST, "partition", s.seed, self.name)
+        return balanced_partition(
+            self.samples.targets.cpu().numpy(),
+            clients,
+            s.alpha,
+            LEAST,
+            "partition",
+            s.seed,
+            self.name,
+        )
 
     def recipe(self) -> Recipe:
         s = self._settings
-        return Recipe(s.labelled_optimiser, s.labelled_lr, s.labelled_batch, s.batch_size, drops(s.drops))
+        return Recipe(
+            s.labelled_optimiser, s.labelled_lr, s.labelled_batch, s.batch_size, drops(s.drops)
+        )
 
     def head(self) -> nn.Module:
         return ClassHead(self._settings.dim, self.classes)
 
     def loss(self, party: Party, rows: Tensor) -> Callable[[], Tensor]:
-        read, labels = party.reading(self._modality, self.samples.inputs, self.read_order(rows)), self.samples.targets[rows]
+        read, labels = (
+            party.reading(self._modality, self.samples.inputs, self.read_order(rows)),
+            self.samples.targets[rows],
+        )
         return lambda: party.head(read(), labels)
 
     def read_order(self, rows: Tensor) -> Tensor:

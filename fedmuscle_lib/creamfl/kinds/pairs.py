@@ -19,13 +19,21 @@ SHARDS = 10  # of a client, code
 
 
 class Pairs(Kind):
-    """A sample is a caption with its image. Clients divide neighbouring captions, as in the code; the paper says by Dirichlet."""
+    """A sample is a caption with its image.
+
+    Clients divide neighbouring captions, as in the code; the paper says by Dirichlet.
+    """
 
     name, modalities = "pairs", ("images", "texts")
 
-    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens], sets: Mapping[str, Captioned]) -> None:
+    def __init__(
+        self, settings: Any, encodings: Mapping[str, Pixels | Tokens], sets: Mapping[str, Captioned]
+    ) -> None:
         self._settings, own = settings, sets["pairs"]
-        self.inputs = {modality: own.encoded(encodings[modality]).to(settings.device) for modality in self.modalities}
+        self.inputs = {
+            modality: own.encoded(encodings[modality]).to(settings.device)
+            for modality in self.modalities
+        }
         self.image_of = own.image_of.to(settings.device)
 
     def shares(self, clients: int) -> Sequence[np.ndarray]:

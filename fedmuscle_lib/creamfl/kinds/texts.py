@@ -11,8 +11,9 @@ from fedmuscle_lib.tasks import TextClassification
 class Texts(Labelled):
     """Of 4 classes.
 
-    With the setting ``label_order`` a batch's texts are sorted by length, the longest first, and their labels are not, as in the authors'
-    code: clients then learn how frequent labels are, and little else.
+    With the setting ``label_order`` a batch's texts are sorted by length, the longest first, and
+    their labels are not, as in the authors' code: clients then learn how frequent labels are, and
+    little else.
     """
 
     name, modalities, classes, task = "texts", ("texts",), 4, TextClassification

@@ -1,4 +1,7 @@
-"""The federated methods by name. One module each; a new module in this folder registers itself, and nothing else changes."""
+"""The federated methods by name.
+
+One module each; a new module in this folder registers itself, and nothing else changes.
+"""
 
 from __future__ import annotations
 

@@ -9,10 +9,11 @@ from fedmuscle_lib.fedloge.methods.method import Head, Method, Visit
 
 
 class FedAvg(Method):
-    """Network and head are shared and trained by cross-entropy. Each client's own model is the global one.
+    """Network and head are shared and trained by cross-entropy. Each client's own model is the
+    global one.
 
-    In the runs of the authors' logs every client took part, but its weight in the mean was another client's number of samples. Here it is
-    its own, as in their code at f4cac52.
+    In the runs of the authors' logs every client took part, but its weight in the mean was another
+    client's number of samples. Here it is its own, as in their code at f4cac52.
     """
 
     name, label = "fedavg", "FedAvg"

@@ -1,4 +1,6 @@
-"""FedBABU (Oh et al., 2022): clients train the network on a random head that stays, and fine-tune a head of their own to predict."""
+"""FedBABU (Oh et al., 2022): clients train the network on a random head that stays, and fine-tune a
+head of their own to predict.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,27 @@ from fedmuscle_lib.fedloge.methods.method import Head, Method, Visit
 
 
 class FedBABU(Method):
-    """The network alone is trained and averaged. The head is the others' first one and follows from the seed, so it does not travel.
+    """The network alone is trained and averaged. The head is the others' first one and follows from
+    the seed, so it does not travel.
 
-    For an evaluation each client fine-tunes a copy of the head on the features of its training samples, as they are, by its recipe of
-    local training, and discards it afterwards. The paper's abstract: "the head is fine-tuned for personalization during the evaluation
-    process". The published code of FedBABU's authors fine-tunes network and head together, at a hundredth of the training's learning rate;
-    their abstract is followed. FedLoGe's authors initialise theirs from a checkpoint that is not published; here it starts as all methods
-    do.
+    For an evaluation each client fine-tunes a copy of the head on the features of its training
+    samples, as they are, by its recipe of local training, and discards it afterwards. The paper's
+    abstract: "the head is fine-tuned for personalization during the evaluation process". The
+    published code of FedBABU's authors fine-tunes network and head together, at a hundredth of the
+    training's learning rate; their abstract is followed. FedLoGe's authors initialise theirs from a
+    checkpoint that is not published; here it starts as all methods do.
     """
 
     name, label = "fedbabu", "FedBABU"
 
     class Options(Method.Options):
         tuned_epochs: int = Field(
-            5, ge=1, le=1000, description="Of fine-tuning the head. The code of FedBABU's authors: personalization_epoch = 5."
+            5,
+            ge=1,
+            le=1000,
+            description=(
+                "Of fine-tuning the head. The code of FedBABU's authors: personalization_epoch = 5."
+            ),
         )
 
     @cached_property

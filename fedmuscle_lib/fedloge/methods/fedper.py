@@ -9,10 +9,11 @@ from fedmuscle_lib.fedloge.methods.method import Head, Method, Visit
 
 
 class FedPer(Method):
-    """Network and head are trained together. The linear head is the one personalisation layer, so the global model has no head.
+    """Network and head are trained together. The linear head is the one personalisation layer, so
+    the global model has no head.
 
-    The paper also keeps residual blocks private; how many are best, and its learning rates, are not verified here. FedLoGe's authors
-    report FedPer without a script or a log of it.
+    The paper also keeps residual blocks private; how many are best, and its learning rates, are not
+    verified here. FedLoGe's authors report FedPer without a script or a log of it.
     """
 
     name, label = "fedper", "FedPer"

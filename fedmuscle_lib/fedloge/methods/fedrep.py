@@ -1,4 +1,6 @@
-"""FedRep (Collins et al., 2021): each client fits its head to the network that it received, then the network to its head."""
+"""FedRep (Collins et al., 2021): each client fits its head to the network that it received, then
+the network to its head.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ from fedmuscle_lib.fedloge.methods.method import Visit
 
 
 class FedRep(FedPer):
-    """FedPer's shared and private parts. The network then has the epochs that other methods have, the paper's one or five.
+    """FedPer's shared and private parts. The network then has the epochs that other methods have,
+    the paper's one or five.
 
-    Batch norm's running statistics follow the client's data from the first epoch on, the head's included. FedLoGe's authors report FedRep
-    without a script or a log of it.
+    Batch norm's running statistics follow the client's data from the first epoch on, the head's
+    included. FedLoGe's authors report FedRep without a script or a log of it.
     """
 
     name, label = "fedrep", "FedRep"
@@ -24,8 +27,10 @@ class FedRep(FedPer):
         head_epochs: int = Field(
             10,
             ge=1,
-            description='Of the head alone. The paper: "ten local epochs of SGD with momentum to train the local head, followed by one or '
-            'five epochs for the representation".',
+            description=(
+                'Of the head alone. The paper: "ten local epochs of SGD with momentum to train the'
+                ' local head, followed by one or five epochs for the representation".'
+            ),
         )
 
     def phases(self, visit: Visit) -> Iterator[tuple[int, list[nn.Parameter]]]:

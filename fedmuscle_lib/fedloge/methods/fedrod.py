@@ -1,4 +1,6 @@
-"""Fed-RoD (Chen and Chao, 2022): a generic head trained as if classes were balanced, and a personal head that adds what is the client's."""
+"""Fed-RoD (Chen and Chao, 2022): a generic head trained as if classes were balanced, and a personal
+head that adds what is the client's.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,16 @@ from fedmuscle_lib.fedloge.methods.method import Head, Visit, added, balanced_so
 
 
 class FedRoD(FedAvg):
-    """Network and generic head g learn by the balanced softmax loss with the client's class counts, and are averaged.
+    """Network and generic head g learn by the balanced softmax loss with the client's class counts,
+    and are averaged.
 
-    The personal head p never leaves its client. It learns on features without a gradient, by cross-entropy of g + p where g has none
-    either; a client predicts by g + p. This is the paper's linear p; its other kind, made by a shared hypernetwork, is not here. Its
-    authors publish no code.
+    The personal head p never leaves its client. It learns on features without a gradient, by
+    cross-entropy of g + p where g has none either; a client predicts by g + p. This is the paper's
+    linear p; its other kind, made by a shared hypernetwork, is not here. Its authors publish no
+    code.
 
-    What FedLoGe's authors call fedrod_aggre has no balanced loss, averages g class by class, and pairs clients with others' numbers of
-    samples; none of this is the paper's, nor here.
+    What FedLoGe's authors call fedrod_aggre has no balanced loss, averages g class by class, and
+    pairs clients with others' numbers of samples; none of this is the paper's, nor here.
     """
 
     name, label = "fedrod", "Fed-RoD"
@@ -32,4 +36,7 @@ class FedRoD(FedAvg):
         return balanced_softmax(generic, y, visit.data.counts) + cross_entropy(personal, y)
 
     def personal_heads(self, visit: Visit) -> dict[str, Head]:
-        return {"generic + personal": added(visit.shared["head"], visit.private["head"]), "generic": visit.shared["head"]}
+        return {
+            "generic + personal": added(visit.shared["head"], visit.private["head"]),
+            "generic": visit.shared["head"],
+        }

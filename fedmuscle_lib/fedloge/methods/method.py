@@ -1,4 +1,5 @@
-"""A federated method: what all share, what each keeps, a loss, and how the models predict. Most methods are little more.
+"""A federated method: what all share, what each keeps, a loss, and how the models predict. Most
+methods are little more.
 
 Letters: ``b`` batch, ``n`` samples, ``d`` dimension of the features, ``c`` classes.
 """
@@ -34,7 +35,8 @@ class Problem:
     Attributes:
         network: the backbone, by its name in ``NETWORKS``.
         classes: c.
-        seed: prefix of the address of all initial weights. Methods with one seed start from the same backbone and head.
+        seed: prefix of the address of all initial weights. Methods with one seed start from the
+            same backbone and head.
         device: a torch device.
     """
 
@@ -46,7 +48,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Local training by SGD, whose momentum begins anew at every visit. The values are those of the authors' commands."""
+    """Local training by SGD, whose momentum begins anew at every visit.
+
+    The values are those of the authors' commands.
+    """
 
     lr: float = 0.03
     momentum: float = 0.5
@@ -56,7 +61,13 @@ class Recipe:
 
     def optimiser(self, parameters: Iterable[nn.Parameter]) -> torch.optim.SGD:
         """Make the SGD of a visit."""
-        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True)
+        return torch.optim.SGD(
+            parameters,
+            lr=self.lr,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            fused=True,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,15 +94,17 @@ class Visit:
 class Method(Registered, Versioned, ABC, family="method"):
     """One row of a table. Subclasses that set ``name`` register themselves.
 
-    A client trains parameters of ``shared`` and ``private`` by one loss. Where a paper has several losses with an optimiser each, their
-    sum does the same: SGD treats every parameter on its own, and ``detach`` says which loss reaches which.
+    A client trains parameters of ``shared`` and ``private`` by one loss. Where a paper has several
+    losses with an optimiser each, their sum does the same: SGD treats every parameter on its own,
+    and ``detach`` says which loss reaches which.
 
     Attributes:
         name: for settings and files.
         label: for legends and tables.
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
-        realignments: of its heads, if it has any: whose model ("global" or "personal"), two ways in which it predicts, of which the
-            second has a realigned head in the first one's place, and whose way of predicting that is.
+        realignments: of its heads, if it has any: whose model ("global" or "personal"), two ways in
+            which it predicts, of which the second has a realigned head in the first one's place,
+            and whose way of predicting that is.
     """
 
     label: ClassVar[str]
@@ -101,11 +114,13 @@ class Method(Registered, Versioned, ABC, family="method"):
         self.problem = problem
         self.options: Any = self.Options(**(options or {}))  # of the class's own kind
 
-    # --- what there is -------------------------------------------------------------------------------------------------------
+    # --- what there is
 
     @abstractmethod
     def shared(self) -> nn.ModuleDict:
-        """Make what all clients share as it is before the first round: the global model, with its network as "backbone"."""
+        """Make what all clients share as it is before the first round: the global model, with its
+        network as "backbone".
+        """
 
     def private(self, client: int) -> nn.ModuleDict:
         """Make what client ``client`` keeps to itself, as it is before its first round."""
@@ -128,17 +143,22 @@ class Method(Registered, Versioned, ABC, family="method"):
             return NETWORKS[self.problem.network]().dim
 
     def head(self, *owner: object) -> nn.Linear:
-        """Make a linear head, (d) -> (c); without an owner, the first shared one, the same for all methods."""
+        """Make a linear head, (d) -> (c); without an owner, the first shared one, the same for all
+        methods.
+        """
         return self.initial(partial(nn.Linear, self.dim, self.problem.classes), "head", *owner)
 
-    # --- training ------------------------------------------------------------------------------------------------------------
+    # --- training
 
     @abstractmethod
     def loss(self, visit: Visit, x: Tensor, y: Tensor) -> Tensor:
         """Return the loss of a batch: network inputs (b, 3, h, w) and labels (b,)."""
 
     def phases(self, visit: Visit) -> Iterator[tuple[int, list[nn.Parameter]]]:
-        """Yield what a visit trains, phase by phase: a number of epochs and the parameters. By default, all of them at once."""
+        """Yield what a visit trains, phase by phase: a number of epochs and the parameters.
+
+        By default, all of them at once.
+        """
         yield visit.recipe.epochs, [*visit.shared.parameters(), *visit.private.parameters()]
 
     def train(self, visit: Visit) -> float:
@@ -158,8 +178,14 @@ class Method(Registered, Versioned, ABC, family="method"):
                 mean = float(losses.mean())
                 epoch += 1
                 if not math.isfinite(mean):
-                    where = f"round {visit.round + 1}, epoch {epoch}, batch {1 + int((~losses.isfinite()).int().argmax())}"
-                    raise Diverged(f"client {visit.data.client}: the local loss is not finite in {where}; is lr = {recipe.lr} too large?")
+                    where = (
+                        f"round {visit.round + 1}, epoch {epoch}, batch"
+                        f" {1 + int((~losses.isfinite()).int().argmax())}"
+                    )
+                    raise Diverged(
+                        f"client {visit.data.client}: the local loss is not finite in {where}; is"
+                        f" lr = {recipe.lr} too large?"
+                    )
         return mean
 
     def _step(self, optimiser: torch.optim.Optimizer, visit: Visit, x: Tensor, y: Tensor) -> Tensor:
@@ -169,14 +195,18 @@ class Method(Registered, Versioned, ABC, family="method"):
         optimiser.step()
         return loss.detach()
 
-    # --- predicting ----------------------------------------------------------------------------------------------------------
+    # --- predicting
 
     @abstractmethod
     def global_heads(self, shared: nn.ModuleDict) -> dict[str, Head]:
-        """Return the ways in which the global model predicts from its features, by name; none if it has no head."""
+        """Return the ways in which the global model predicts from its features, by name; none if it
+        has no head.
+        """
 
     def personal_heads(self, visit: Visit) -> dict[str, Head]:
-        """Return the ways in which a client's own model predicts from its features, by name; by default, the global model's."""
+        """Return the ways in which a client's own model predicts from its features, by name; by
+        default, the global model's.
+        """
         return self.global_heads(visit.shared)
 
     def personal_backbone(self, visit: Visit) -> nn.Module:
@@ -195,7 +225,8 @@ def added(first: Head, second: Head) -> Head:
 
 
 def balanced_softmax(logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
-    """Mean cross-entropy of logits (b, c) to which the logarithms of class counts (c,) are added; classes without samples take no part.
+    """Mean cross-entropy of logits (b, c) to which the logarithms of class counts (c,) are added;
+    classes without samples take no part.
 
     Source:
         Ren et al. (2020), "Balanced Meta-Softmax", equation (3).
@@ -204,5 +235,13 @@ def balanced_softmax(logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
 
 
 def proximity(module: nn.Module, anchor: Mapping[str, Tensor]) -> Tensor:
-    """Half the squared distance of a module's parameters from tensors of the same names; (mu / 2) ||w - w_t||^2 is mu times this."""
-    return sum(((p - anchor[name]).square().sum() for name, p in module.named_parameters()), torch.tensor(0.0)) / 2
+    """Half the squared distance of a module's parameters from tensors of the same names; (mu / 2)
+    ||w - w_t||^2 is mu times this.
+    """
+    return (
+        sum(
+            ((p - anchor[name]).square().sum() for name, p in module.named_parameters()),
+            torch.tensor(0.0),
+        )
+        / 2
+    )

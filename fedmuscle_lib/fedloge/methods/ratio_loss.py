@@ -1,4 +1,6 @@
-"""Ratio loss (Wang et al., 2021, "Addressing Class Imbalance in Federated Learning"): rare classes weigh more in the cross-entropy."""
+"""Ratio loss (Wang et al., 2021, "Addressing Class Imbalance in Federated Learning"): rare classes
+weigh more in the cross-entropy.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from fedmuscle_lib.fedloge.methods.method import Visit
 
 
 class Proportions(nn.Module):
-    """Share of each class among the samples of a round's participants, (c,); 0 before the first mean."""
+    """Share of each class among the samples of a round's participants, (c,); 0 before the first
+    mean.
+    """
 
     classes: Tensor
 
@@ -22,15 +26,18 @@ class Proportions(nn.Module):
 
 
 class RatioLoss(FedAvg):
-    """FedAvg whose loss of a sample of class c is (alpha + beta R_c) times its cross-entropy; R_c compares class c with the others.
+    """FedAvg whose loss of a sample of class c is (alpha + beta R_c) times its cross-entropy; R_c
+    compares class c with the others.
 
-    In the paper the server has balanced auxiliary data and infers R_c from how far a class's data moves the head's weights, against the
-    mean of the other classes' data; nobody reveals counts. Our server has no data, so ours differs: participants send the shares of their
-    classes with their weights, and R_c is the mean share of the other classes divided by that of c, in the last round's mean. A class
-    that none of them had counts as the rarest that they had. The first round has weights of 1, as the authors' code has.
+    In the paper the server has balanced auxiliary data and infers R_c from how far a class's data
+    moves the head's weights, against the mean of the other classes' data; nobody reveals counts.
+    Our server has no data, so ours differs: participants send the shares of their classes with
+    their weights, and R_c is the mean share of the other classes divided by that of c, in the last
+    round's mean. A class that none of them had counts as the rarest that they had. The first round
+    has weights of 1, as the authors' code has.
 
-    In FedLoGe's authors' version all weights stay 1, and the logarithm is of a softmax that can be 0, so that their runs collapse; ours is
-    taken of logits.
+    In FedLoGe's authors' version all weights stay 1, and the logarithm is of a softmax that can be
+    0, so that their runs collapse; ours is taken of logits.
     """
 
     name, label = "ratio_loss", "Ratio loss"
@@ -51,11 +58,15 @@ class RatioLoss(FedAvg):
         return super().train(visit)
 
     def loss(self, visit: Visit, x: Tensor, y: Tensor) -> Tensor:
-        losses = cross_entropy(visit.shared["head"](visit.shared["backbone"](x)), y, reduction="none")
+        losses = cross_entropy(
+            visit.shared["head"](visit.shared["backbone"](x)), y, reduction="none"
+        )
         return (self.weights(visit.received["proportions.classes"])[y] * losses).mean()
 
     def weights(self, proportions: Tensor) -> Tensor:
-        """alpha + beta R_c of each class, (c,), given their shares (c,); 1 where nobody knows them yet."""
+        """alpha + beta R_c of each class, (c,), given their shares (c,); 1 where nobody knows them
+        yet.
+        """
         if not proportions.any():
             return torch.ones_like(proportions)
         shares = proportions.clamp(min=proportions[proportions > 0].min())

@@ -1,4 +1,6 @@
-"""Base of all algorithms: how users update locally, and what they do together afterwards, once a communication round."""
+"""Base of all algorithms: how users update locally, and what they do together afterwards, once a
+communication round.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ if TYPE_CHECKING:  # a proxy of a client does as well, so algorithms load no mod
     from fedmuscle_lib.fedmuscle.client import Client
 
 Phase = Literal["after_local", "after_alignment"]
-PHASES: tuple[Phase, ...] = ("after_local", "after_alignment")  # of a round, in the order of Algorithm 1
+PHASES: tuple[Phase, ...] = (
+    "after_local",
+    "after_alignment",
+)  # of a round, in the order of Algorithm 1
 
 # settings that algorithms without drawn peers ignore: those of Algorithm 1 alone
 NO_PEERS = ("order", "others", "hostile", "robust", "tau", "tau_prime", "reply")
@@ -38,7 +43,9 @@ class Federation:
     server: Server
 
     def groups(self) -> list[Group]:
-        """Group the clients by label space, also a single one; raises ValueError, which names the user, for a task without classes."""
+        """Group the clients by label space, also a single one; raises ValueError, which names the
+        user, for a task without classes.
+        """
         found: dict[LabelSpace, list[Client]] = {}
         for client in self.clients:
             found.setdefault(client.label_space, []).append(client)
@@ -60,21 +67,27 @@ class Group(Federation):
 
 
 class ClientSide:
-    """An algorithm's own code that runs where a client is: ``client.do(part)``, or every local step by ``client.fit(epochs, part)``.
+    """An algorithm's own code that runs where a client is: ``client.do(part)``, or every local step
+    by ``client.fit(epochs, part)``.
 
-    A subclass is a frozen dataclass: it travels to the client as a value. Its ``__call__`` takes the client, as a local step also the rows
-    of D^n and the number of steps before it, and may use model and data. What it returns leaves the client, so it is made of public data
-    alone; ``directed`` says what it makes of local data. The rest of an algorithm runs beside the server and touches no client but by its
-    methods.
+    A subclass is a frozen dataclass: it travels to the client as a value. Its ``__call__`` takes
+        the client, as a local step also the rows
+    of D^n and the number of steps before it, and may use model and data. What it returns leaves the
+    client, so it is made of public data alone; ``directed`` says what it makes of local data. The
+    rest of an algorithm runs beside the server and touches no client but by its methods.
     """
 
 
 class IgnoredSetting(RuntimeError):
-    """An algorithm reads a setting that it declares as ignored. Runs that differ in this setting would share one address."""
+    """An algorithm reads a setting that it declares as ignored.
+
+    Runs that differ in this setting would share one address.
+    """
 
 
 class Reading:
-    """A view of settings for one algorithm. Reading a setting that the algorithm ignores raises :class:`IgnoredSetting`.
+    """A view of settings for one algorithm. Reading a setting that the algorithm ignores raises
+    :class:`IgnoredSetting`.
 
     Methods and properties of the settings are bound to the view, so they raise it too.
 
@@ -91,10 +104,17 @@ class Reading:
             raise AttributeError(f"{name!r} is no setting; an algorithm reads settings by name")
         if name in self._algorithm.ignores:
             owner = self._algorithm.__name__
-            raise IgnoredSetting(f"{self._algorithm.name} ignores {name!r} but reads it: take it out of {owner}.ignores")
+            raise IgnoredSetting(
+                f"{self._algorithm.name} ignores {name!r} but reads it: take it out of"
+                f" {owner}.ignores"
+            )
         kind = type(self._settings)
         described = inspect.getattr_static(kind, name, None)
-        return described.__get__(self, kind) if hasattr(described, "__get__") else getattr(self._settings, name)
+        return (
+            described.__get__(self, kind)
+            if hasattr(described, "__get__")
+            else getattr(self._settings, name)
+        )
 
 
 class Algorithm(Registered, Versioned, ABC, family="algorithm"):
@@ -104,15 +124,20 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
         name: for settings and files.
         label: for legends and tables.
         source: "the paper", "control" or "ours".
-        heads: the kinds of prediction head whose users it serves; the others take no part in its runs.
-        communicates: whether anything happens between local updates; if not, a round's two phases are one.
-        ignores: settings that change nothing for this algorithm. Runs that differ in these alone are one run, and reading one is an
-            error (see :class:`Reading`). Subclasses inherit them.
-        views_only: whether users see public samples as augmented views alone, so that nothing of them is computed once and kept.
+        heads: the kinds of prediction head whose users it serves; the others take no part in its
+            runs.
+        communicates: whether anything happens between local updates; if not, a round's two phases
+            are one.
+        ignores: settings that change nothing for this algorithm. Runs that differ in these alone
+            are one run, and reading one is an error (see :class:`Reading`). Subclasses inherit
+            them.
+        views_only: whether users see public samples as augmented views alone, so that nothing of
+            them is computed once and kept.
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
-        Options: defaults are the authors' values where they have one, but for Gramian's tau; a profile's table ``[options]`` has what
-            was tuned on it.
-        tried: the Options that ``tune`` compares, at most six, as changes of the defaults; the defaults themselves, ``{}``, come first.
+        Options: defaults are the authors' values where they have one, but for Gramian's tau; a
+            profile's table ``[options]`` has what was tuned on it.
+        tried: the Options that ``tune`` compares, at most six, as changes of the defaults; the
+            defaults themselves, ``{}``, come first.
     """
 
     label: ClassVar[str]
@@ -129,7 +154,9 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
 
     @classmethod
     def options_of(cls, settings: Any) -> Registered.Options:
-        """This algorithm's hyper-parameters: what the settings give under its name, and defaults."""
+        """This algorithm's hyper-parameters: what the settings give under its name, and
+        defaults.
+        """
         return cls.Options(**own_options(settings.options, cls.name))
 
     @classmethod
@@ -138,7 +165,9 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
         return TASKS[task].head in cls.heads
 
     def begin(self, federation: Federation) -> None:
-        """Before the first round, on freshly initialised models; done again, to the same effect, when a run resumes."""
+        """Before the first round, on freshly initialised models; done again, to the same effect,
+        when a run resumes.
+        """
 
     def phases(self) -> tuple[Phase, ...]:
         """The phases of every round, in the order in which they are done."""
@@ -150,11 +179,16 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
         return sum(losses) / len(losses)
 
     def local_phase(self, client: Client, round: int) -> float:
-        """LocalUpdate of one user, E epochs; returns its loss. Also what ``refit`` does to a copy before an evaluation."""
+        """LocalUpdate of one user, E epochs; returns its loss.
+
+        Also what ``refit`` does to a copy before an evaluation.
+        """
         return client.fit(self.settings.epochs_in(round, client.user), self.local_step(client))
 
     def local_step(self, client: Client) -> Callable[[Client, Tensor, int], Tensor] | None:
-        """A user's local step in this round, a :class:`ClientSide`; None if it is that of local training."""
+        """A user's local step in this round, a :class:`ClientSide`; None if it is that of local
+        training.
+        """
         return None
 
     @abstractmethod
@@ -162,7 +196,9 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
         """Do the users' common part of round ``round`` (from 0); return its mean loss, or None."""
 
     def public_batches(self, round: int) -> Iterator[tuple[Batch, Tensor]]:
-        """T passes over the public set in an order of the round's: where a batch stands, and its rows. The same for every algorithm."""
+        """T passes over the public set in an order of the round's: where a batch stands, and its
+        rows. The same for every algorithm.
+        """
         s = self.settings
         for epoch in range(s.cl_epochs):
             parts = batches(s.public_size, s.public_batch, "public order", s.seed, round, epoch)
@@ -170,7 +206,9 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
                 yield Batch(round, epoch, position, len(rows)), rows
 
     def state(self) -> dict[str, Any]:
-        """Return what the algorithm itself carries from round to round, as tensors and plain containers."""
+        """Return what the algorithm itself carries from round to round, as tensors and plain
+        containers.
+        """
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:

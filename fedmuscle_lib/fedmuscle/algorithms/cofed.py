@@ -1,4 +1,6 @@
-"""CoFED (Cao et al., 2023): users of one label space vote on labels for the public set and train on those that are agreed."""
+"""CoFED (Cao et al., 2023): users of one label space vote on labels for the public set and train on
+those that are agreed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib.core.tensors import Numbers
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, ClientSide, Federation, Group
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import (
+    NO_ALIGNMENT,
+    Algorithm,
+    ClientSide,
+    Federation,
+    Group,
+)
 from fedmuscle_lib.fedmuscle.objectives import hard_label_loss, inverse_counts
 
 if TYPE_CHECKING:
@@ -19,7 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Keep(ClientSide):
-    """Keep labels of the whole public set in place of earlier ones: (n, k), outcomes of each decision, -1 for none."""
+    """Keep labels of the whole public set in place of earlier ones: (n, k), outcomes of each
+    decision, -1 for none.
+    """
 
     labels: Tensor
 
@@ -29,10 +39,12 @@ class Keep(ClientSide):
 
 @dataclass(frozen=True)
 class FitLabelled(ClientSide):
-    """LocalUpdate on D^n and the public samples with a label together; without any, it is ``client.fit``.
+    """LocalUpdate on D^n and the public samples with a label together; without any, it is
+    ``client.fit``.
 
     Attributes:
-        balanced: whether a decision's rarer outcomes among all of these labels weigh more (``objectives.inverse_counts``).
+        balanced: whether a decision's rarer outcomes among all of these labels weigh more
+            (``objectives.inverse_counts``).
     """
 
     epochs: int
@@ -55,7 +67,11 @@ class FitLabelled(ClientSide):
             wanted = labels[torch.cat([own, public])]
 
             def loss() -> Tensor:
-                return hard_label_loss(task.decisions(torch.cat([client.model(part) for part in inputs])), wanted, weights)
+                return hard_label_loss(
+                    task.decisions(torch.cat([client.model(part) for part in inputs])),
+                    wanted,
+                    weights,
+                )
 
             return client.step(("fit labelled", len(own), len(public)), loss)
 
@@ -63,7 +79,9 @@ class FitLabelled(ClientSide):
 
 
 class MadeUpLabels(Algorithm):
-    """An algorithm whose users keep hard labels of public samples and pass over these and their own data together, in one shuffled set."""
+    """An algorithm whose users keep hard labels of public samples and pass over these and their own
+    data together, in one shuffled set.
+    """
 
     version = 2
     ignores = (*NO_ALIGNMENT, "cl_epochs", "public_batch_size")
@@ -71,52 +89,77 @@ class MadeUpLabels(Algorithm):
     class Options(Algorithm.Options):
         weights: Literal["inverse counts", "none"] = Field(
             "inverse counts",
-            description="Of a decision's outcomes among a user's labels, by how rare they are. Not stated in the paper; what the authors' "
-            "codes do with classes.",
+            description=(
+                "Of a decision's outcomes among a user's labels, by how rare they are. Not stated"
+                " in the paper; what the authors' codes do with classes."
+            ),
         )
 
     def local_phase(self, client: Client, round: int) -> float:
         return self.fit_labelled(client, self.settings.epochs_in(round, client.user))
 
     def fit_labelled(self, client: Client, epochs: int) -> float:
-        """Passes over the user's own samples and those that it has a label for; returns the loss."""
+        """Passes over the user's own samples and those that it has a label for; returns the
+        loss.
+        """
         return client.do(FitLabelled(epochs, self.options.weights == "inverse counts"))
 
 
 class CoFED(MadeUpLabels):
-    """Up: a hard label or an abstention for each decision, one byte; down: the labels that the server accepted, as many bytes.
+    """Up: a hard label or an abstention for each decision, one byte; down: the labels that the
+    server accepted, as many bytes.
 
-    A user votes where its most probable outcome leads the next by more than ``margin``. An outcome is accepted if more than ``quorum`` of
-    those who own the classes voted for it, and a decision with two accepted outcomes is dropped. In groups of two or three one vote is
-    therefore enough, unless another contradicts it. A user that is alone in its label space learns from its own votes; the paper's user 6
-    does change with the public set.
+    A user votes where its most probable outcome leads the next by more than ``margin``. An outcome
+    is accepted if more than ``quorum`` of those who own the classes voted for it, and a decision
+    with two accepted outcomes is dropped. In groups of two or three one vote is therefore enough,
+    unless another contradicts it. A user that is alone in its label space learns from its own
+    votes; the paper's user 6 does change with the public set.
 
-    The authors exchange once: users train to convergence, vote, and fine-tune on their own and the accepted samples together, for up to
-    200 epochs with early stopping. Ours vote once too, and what follows are their last local epochs, at most 20 and at most the second
-    half of the rounds, each now a pass over both sets. Training thus ends as the authors' does, and every user sees its own samples as
-    often as in local training, which it equals if nothing is accepted. Twenty epochs, not 200: the public set may be a hundred
-    times the user's own, and early stopping needs validation data, which no algorithm here has. The authors also pick the better of two
-    learning rates by test accuracy, which we don't. MLC votes class by class on presence and absence; a decision's rarer outcome weighs
-    more, as a rarer class does in the authors' code, and without it nearly all labels of MLC say absent.
+    The authors exchange once: users train to convergence, vote, and fine-tune on their own and the
+        accepted samples together, for up to
+    200 epochs with early stopping. Ours vote once too, and what follows are their last local
+    epochs, at most 20 and at most the second half of the rounds, each now a pass over both sets.
+    Training thus ends as the authors' does, and every user sees its own samples as often as in
+    local training, which it equals if nothing is accepted. Twenty epochs, not 200: the public set
+    may be a hundred times the user's own, and early stopping needs validation data, which no
+    algorithm here has. The authors also pick the better of two learning rates by test accuracy,
+    which we don't. MLC votes class by class on presence and absence; a decision's rarer outcome
+    weighs more, as a rarer class does in the authors' code, and without it nearly all labels of MLC
+    say absent.
     """
 
     name, label = "cofed", "CoFED"
     version = 2
-    tried = ({}, {"weights": "none"}, {"epochs": 5}, {"margin": 0.6}, {"quorum": 0.5}, {"margin": 0.6, "quorum": 0.5})
+    tried = (
+        {},
+        {"weights": "none"},
+        {"epochs": 5},
+        {"margin": 0.6},
+        {"quorum": 0.5},
+        {"margin": 0.6, "quorum": 0.5},
+    )
 
     class Options(MadeUpLabels.Options):
-        margin: float = Field(0.3, ge=0, lt=1, description="Not stated in the paper; the authors' code.")
-        quorum: float = Field(0.3, ge=0, le=1, description="Not stated in the paper; the authors' code.")
+        margin: float = Field(
+            0.3, ge=0, lt=1, description="Not stated in the paper; the authors' code."
+        )
+        quorum: float = Field(
+            0.3, ge=0, le=1, description="Not stated in the paper; the authors' code."
+        )
         epochs: int = Field(
             20,
             ge=1,
-            description="Most epochs on labelled and accepted samples together. Not stated in the paper; up to 200 in the authors' code, "
-            "with early stopping.",
+            description=(
+                "Most epochs on labelled and accepted samples together. Not stated in the paper; up"
+                " to 200 in the authors' code, with early stopping."
+            ),
         )
 
     def local_phase(self, client: Client, round: int) -> float:
         epochs = self.settings.epochs_in(round, client.user)
-        together = min(epochs, self.options.epochs)  # fewer in a round that has more epochs than that
+        together = min(
+            epochs, self.options.epochs
+        )  # fewer in a round that has more epochs than that
         loss = client.fit(epochs - together)
         return self.fit_labelled(client, together) if together else loss
 
@@ -126,10 +169,15 @@ class CoFED(MadeUpLabels):
                 self._exchange(group, round)
 
     def _first_together(self) -> int:
-        """The first round, from 0, of passes over both sets: in the second half, and nobody has more than ``epochs`` left."""
+        """The first round, from 0, of passes over both sets: in the second half, and nobody has
+        more than ``epochs`` left.
+        """
         s = self.settings
         for round in range((s.rounds + 1) // 2, s.rounds):
-            if all(s.epochs_after(s.rounds, user) - s.epochs_after(round, user) <= self.options.epochs for user in s.members):
+            if all(
+                s.epochs_after(s.rounds, user) - s.epochs_after(round, user) <= self.options.epochs
+                for user in s.members
+            ):
                 return round
         return s.rounds - 1
 
@@ -137,18 +185,26 @@ class CoFED(MadeUpLabels):
         server, task = group.server, group.task
         votes = [client.do(Vote(self.options.margin)) for client in group.clients]
         if len(votes) > 1:  # nothing travels where there is nobody to travel to
-            shape = (self.settings.public_size, task.decisions(torch.zeros(1, len(group.space.classes))).shape[1])
+            shape = (
+                self.settings.public_size,
+                task.decisions(torch.zeros(1, len(group.space.classes))).shape[1],
+            )
             valid = Numbers(-1, task.outcomes - 1, whole=True)
-            votes = [server.take(c.user.number, round, cast, shape, "votes", valid) for c, cast in zip(group.clients, votes, strict=True)]
+            votes = [
+                server.take(c.user.number, round, cast, shape, "votes", valid)
+                for c, cast in zip(group.clients, votes, strict=True)
+            ]
         labels = merge(torch.stack(votes), task.outcomes, self.options.quorum)
         for client in group.clients:
-            client.do(Keep(server.give(client.user.number, round, labels) if len(votes) > 1 else labels))
+            client.do(
+                Keep(server.give(client.user.number, round, labels) if len(votes) > 1 else labels)
+            )
 
 
 @dataclass(frozen=True)
 class Vote(ClientSide):
-    """Outcomes of decisions whose first probability exceeds the second by more than ``margin``, (n, k), in one byte each where that
-    suffices; -1 for the others.
+    """Outcomes of decisions whose first probability exceeds the second by more than ``margin``, (n,
+    k), in one byte each where that suffices; -1 for the others.
     """
 
     margin: float
@@ -159,7 +215,11 @@ class Vote(ClientSide):
     def labels(self, log_p: Tensor) -> Tensor:
         best = log_p.exp().topk(2, dim=-1)
         sure = best.values[..., 0] - best.values[..., 1] > self.margin
-        return best.indices[..., 0].where(sure, -1).to(torch.int8 if log_p.shape[-1] < 128 else torch.int16)
+        return (
+            best.indices[..., 0]
+            .where(sure, -1)
+            .to(torch.int8 if log_p.shape[-1] < 128 else torch.int16)
+        )
 
 
 def merge(votes: Tensor, outcomes: int, quorum: float) -> Tensor:
@@ -170,6 +230,8 @@ def merge(votes: Tensor, outcomes: int, quorum: float) -> Tensor:
         outcomes: c.
         quorum: an outcome needs more than this share of the users, and no other may have it too.
     """
-    shares = torch.stack([(votes == outcome).float().mean(0) for outcome in range(outcomes)], dim=-1)  # (n, k, c)
+    shares = torch.stack(
+        [(votes == outcome).float().mean(0) for outcome in range(outcomes)], dim=-1
+    )  # (n, k, c)
     accepted = shares > quorum
     return accepted.int().argmax(-1).where(accepted.sum(-1) == 1, -1).to(votes.dtype)

@@ -1,4 +1,6 @@
-"""FedHeNN (Makhija et al., 2022): users pull the similarities of a few public samples towards their mean over users."""
+"""FedHeNN (Makhija et al., 2022): users pull the similarities of a few public samples towards their
+mean over users.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from torch import Tensor
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.core.tensors import Numbers
 from fedmuscle_lib.fedmuscle import objectives
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, ClientSide, Federation
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import (
+    NO_ALIGNMENT,
+    Algorithm,
+    ClientSide,
+    Federation,
+)
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 
 if TYPE_CHECKING:
@@ -32,7 +39,9 @@ class _Similarities(ClientSide):
 
 @dataclass(frozen=True, eq=False)
 class _Pulled(ClientSide):
-    """A local step with one more term: weight * (1 - CKA) of the user's Gram matrix of ``samples`` and the mean one, (l, l)."""
+    """A local step with one more term: weight * (1 - CKA) of the user's Gram matrix of ``samples``
+    and the mean one, (l, l).
+    """
 
     samples: Tensor
     mean: Tensor
@@ -54,29 +63,51 @@ _COSINES = Numbers(-((1 + NORM_TOLERANCE) ** 2), (1 + NORM_TOLERANCE) ** 2)
 
 
 class FedHeNN(Algorithm):
-    """Users of any model and task send the Gram matrix K = Z Z^T of l public samples, and get the mean of all users' back.
+    """Users of any model and task send the Gram matrix K = Z Z^T of l public samples, and get the
+    mean of all users' back.
 
-    Up: l x l numbers a round; down: as many, and which samples. They are exchanged before the local updates, for fresh samples. Every local
-    step of the round then adds eta_r (1 - CKA(mean K, K)) to the local loss, with K of the model as it is and eta_r = eta sqrt(r), r
-    from 0, as in the authors' code; round 0 is local training.
+    Up: l x l numbers a round; down: as many, and which samples. They are exchanged before the local
+        updates, for fresh samples. Every local
+    step of the round then adds eta_r (1 - CKA(mean K, K)) to the local loss, with K of the model as
+    it is and eta_r = eta sqrt(r), r from 0, as in the authors' code; round 0 is local training.
 
-    Choices that the paper leaves open. The authors take l = 1000 samples. The operations in the paper's Table 1, 34 against local
-    training's 29, are those of 32 samples a round, so ours are 32; all of them pass at every local step, which about doubles it. CKA of so
-    few samples is near 1 whatever they are, and ``debiased`` is not. Z has rows of unit norm, which theirs has not, so that no user's
-    scale outweighs the others'. The mean holds the user's own matrix, as in their code, and gives it no gradient, which there it does.
+    Choices that the paper leaves open. The authors take l = 1000 samples. The operations in the
+    paper's Table 1, 34 against local training's 29, are those of 32 samples a round, so ours are
+    32; all of them pass at every local step, which about doubles it. CKA of so few samples is near
+    1 whatever they are, and ``debiased`` is not. Z has rows of unit norm, which theirs has not, so
+    that no user's scale outweighs the others'. The mean holds the user's own matrix, as in their
+    code, and gives it no gradient, which there it does.
     """
 
     name, label = "fedhenn", "FedHeNN"
     version = 2
     ignores = (*NO_ALIGNMENT, "cl_epochs", "public_batch_size")
-    tried = ({}, {"eta": 0.1}, {"eta": 1.0}, {"samples": 256}, {"samples": 256, "eta": 1.0}, {"debiased": True, "eta": 1.0})
+    tried = (
+        {},
+        {"eta": 0.1},
+        {"eta": 1.0},
+        {"samples": 256},
+        {"samples": 256, "eta": 1.0},
+        {"debiased": True, "eta": 1.0},
+    )
 
     class Options(Algorithm.Options):
         samples: int = Field(
-            32, ge=4, description="l, at most the public set. Not stated in the paper; the cost in its Table 1. 1000 in the authors' code."
+            32,
+            ge=4,
+            description=(
+                "l, at most the public set. Not stated in the paper; the cost in its Table 1. 1000"
+                " in the authors' code."
+            ),
         )
         eta: float = Field(0.01, ge=0, description="Not stated in the paper; the authors' code.")
-        debiased: bool = Field(False, description="CKA by the unbiased estimator, which is not near 1 for few samples. Theirs is biased.")
+        debiased: bool = Field(
+            False,
+            description=(
+                "CKA by the unbiased estimator, which is not near 1 for few samples. Theirs is"
+                " biased."
+            ),
+        )
 
     def begin(self, federation: Federation) -> None:
         self._steps: dict[int, _Pulled] = {}  # of this round, by user
@@ -92,9 +123,14 @@ class FedHeNN(Algorithm):
     def _exchange(self, federation: Federation, round: int) -> None:
         server, s = federation.server, self.settings
         n = min(self.options.samples, s.public_size)
-        rows = torch.randperm(s.public_size, generator=generator("alignment set", s.seed, round))[:n]
+        rows = torch.randperm(s.public_size, generator=generator("alignment set", s.seed, round))[
+            :n
+        ]
         sent = {c.user.number: c.do(_Similarities(rows)) for c in federation.clients}
-        kernels = [server.take(user, round, kernel, (n, n), "similarities", _COSINES) for user, kernel in sent.items()]
+        kernels = [
+            server.take(user, round, kernel, (n, n), "similarities", _COSINES)
+            for user, kernel in sent.items()
+        ]
         mean = torch.stack(kernels).mean(0)
         weight = self.options.eta * round**0.5
         for user in sent:

@@ -1,4 +1,6 @@
-"""FedMuscle, Algorithm 1 of the paper, and the same procedure with the two objectives of Table 7."""
+"""FedMuscle, Algorithm 1 of the paper, and the same procedure with the two objectives of Table
+7.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ Members = list[tuple[int, Tensor]]  # (whose, representation matrix of the batch
 
 
 class FedMuscle(Algorithm):
-    """Users align their representations of public batches with those of M others, drawn per round and CL epoch.
+    """Users align their representations of public batches with those of M others, drawn per round
+    and CL epoch.
 
-    Subclasses change one of two things: :meth:`members`, what a user is aligned with, or :meth:`reply`, by which objective.
+    Subclasses change one of two things: :meth:`members`, what a user is aligned with, or
+        :meth:`reply`, by which objective.
     """
 
     name, label = "fedmuscle", "FedMuscle"
@@ -30,12 +34,17 @@ class FedMuscle(Algorithm):
 
     def communicate(self, federation: Federation, round: int) -> float | None:
         """Lines 7-13 of Algorithm 1, with one forward pass per user and batch."""
-        losses = [loss for batch, rows in self.public_batches(round) for loss in self.align(federation, batch, rows)]
+        losses = [
+            loss
+            for batch, rows in self.public_batches(round)
+            for loss in self.align(federation, batch, rows)
+        ]
         federation.server.judge(round)
         return fmean(losses) if losses else None
 
     def align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
-        """Lines 9-13 for one public batch; returns the clients' losses. No reply is made before everybody's Z^n was received.
+        """Lines 9-13 for one public batch; returns the clients' losses. No reply is made before
+        everybody's Z^n was received.
 
         A user without members gets no reply and takes no step.
         """
@@ -54,21 +63,29 @@ class FedMuscle(Algorithm):
     def members(self, federation: Federation, user: int, batch: Batch, rows: Tensor) -> Members:
         """The M matrices that ``user`` is aligned with in this batch."""
         server = federation.server
-        return [(other, server.current(other)) for other in server.draw_others(user, batch.round, batch.epoch)]
+        return [
+            (other, server.current(other))
+            for other in server.draw_others(user, batch.round, batch.epoch)
+        ]
 
     def reply(self, user: int, anchor: Tensor, members: Members) -> CountedReply:
         """The server's answer by the Muscle loss, in the form that the settings ask for.
 
-        With one member the loss is InfoNCE. It has no tau_prime, which stands between two members, and does not read it.
+        With one member the loss is InfoNCE. It has no tau_prime, which stands between two members,
+        and does not read it.
         """
         numbers = [user, *(number for number, _ in members)]
         tau = self._temperature("tau", numbers)
         tau_prime = self._temperature("tau_prime", numbers) if len(members) > 1 else tau
         names = [f"user {number}" for number in numbers]
-        return make_reply(self.settings.reply, anchor, [z for _, z in members], tau, tau_prime, names)
+        return make_reply(
+            self.settings.reply, anchor, [z for _, z in members], tau, tau_prime, names
+        )
 
     def _temperature(self, name: str, numbers: list[int]) -> float | list[list[float]]:
-        """The setting's number, or a matrix of what it is between each two of ``numbers``, anchor first."""
+        """The setting's number, or a matrix of what it is between each two of ``numbers``, anchor
+        first.
+        """
         value = getattr(self.settings, name)
         if isinstance(value, float):
             return value
@@ -76,9 +93,11 @@ class FedMuscle(Algorithm):
 
 
 class Pairwise(FedMuscle):
-    """FedMuscle with pairwise alignment (Section 4.1, Table 7): a sum of InfoNCE losses, which is the Muscle loss at gamma = 0.
+    """FedMuscle with pairwise alignment (Section 4.1, Table 7): a sum of InfoNCE losses, which is
+    the Muscle loss at gamma = 0.
 
-    The paper does not state its temperature; ours is tau, at which Appendix B makes the two equal when no vectors depend.
+    The paper does not state its temperature; ours is tau, at which Appendix B makes the two equal
+    when no vectors depend.
     """
 
     name, label = "pairwise", "Pairwise alignment"
@@ -97,12 +116,24 @@ class Gramian(FedMuscle):
     tried = ({}, {"tau": 0.07})
 
     class Options(FedMuscle.Options):
-        tau: float = Field(0.2, gt=0, description="Not stated in the paper; ours is the Muscle loss's. Its authors' is learnt from 0.07.")
+        tau: float = Field(
+            0.2,
+            gt=0,
+            description=(
+                "Not stated in the paper; ours is the Muscle loss's. Its authors' is learnt from"
+                " 0.07."
+            ),
+        )
 
     def __init__(self, settings: Any) -> None:
         super().__init__(settings)
         if (kind := self.settings.reply) != "gradient":
-            raise ValueError(f"reply: the Gramian loss does not factor over users and travels as 'gradient' alone, not {kind!r}")
+            raise ValueError(
+                "reply: the Gramian loss does not factor over users and travels as 'gradient'"
+                f" alone, not {kind!r}"
+            )
 
     def reply(self, user: int, anchor: Tensor, members: Members) -> CountedReply:
-        return gradient_reply(partial(objectives.gramian, tau=self.options.tau), anchor, [z for _, z in members])
+        return gradient_reply(
+            partial(objectives.gramian, tau=self.options.tau), anchor, [z for _, z in members]
+        )

@@ -1,4 +1,6 @@
-"""Local training, the baseline of every Delta, and the controls that leave the pretrained backbone as it is."""
+"""Local training, the baseline of every Delta, and the controls that leave the pretrained backbone
+as it is.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, ClientSide, Federation
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import (
+    NO_ALIGNMENT,
+    Algorithm,
+    ClientSide,
+    Federation,
+)
 
 if TYPE_CHECKING:
     from fedmuscle_lib.fedmuscle.client import Client
@@ -19,7 +26,13 @@ class LocalTraining(Algorithm):
 
     name, label = "local", "Local training"
     communicates = False
-    ignores: ClassVar[tuple[str, ...]] = ("public", "public_size", "public_batch_size", "cl_epochs", *NO_ALIGNMENT)
+    ignores: ClassVar[tuple[str, ...]] = (
+        "public",
+        "public_size",
+        "public_batch_size",
+        "cl_epochs",
+        *NO_ALIGNMENT,
+    )
 
     def communicate(self, federation: Federation, round: int) -> None:
         return None
@@ -34,10 +47,16 @@ class _Freeze(ClientSide):
 
 
 class HeadOnly(LocalTraining):
-    """Control: the pretrained backbone stays as it is and only the prediction head learns, so nothing can be forgotten."""
+    """Control: the pretrained backbone stays as it is and only the prediction head learns, so
+    nothing can be forgotten.
+    """
 
     name, label, source = "head_only", "Head only", "control"
-    heads = ("two layers", "linear", "decoder")  # a language model's is the pretrained one and is never trained
+    heads = (
+        "two layers",
+        "linear",
+        "decoder",
+    )  # a language model's is the pretrained one and is never trained
 
     def begin(self, federation: Federation) -> None:
         for client in federation.clients:
@@ -46,23 +65,31 @@ class HeadOnly(LocalTraining):
 
 @dataclass(frozen=True)
 class _FitProbe(ClientSide):
-    """Freeze the representation, and put a linear layer fitted to the features of D^n in place of the head."""
+    """Freeze the representation, and put a linear layer fitted to the features of D^n in place of
+    the head.
+    """
 
     def __call__(self, client: Client) -> None:
-        from fedmuscle_lib.models import linear_probe  # where the model is, its libraries are loaded
+        from fedmuscle_lib.models import (
+            linear_probe,
+        )  # where the model is, its libraries are loaded
 
         model, data = client.model, client.train
         model.freeze_representation()
         features = model.features(client.read(data.inputs, torch.arange(len(data))))
-        model.head = linear_probe(features, data.targets, client.task.loss, client.task.n_outputs(client.classes))
+        model.head = linear_probe(
+            features, data.targets, client.task.loss, client.task.n_outputs(client.classes)
+        )
         model.head_on = "features"
 
 
 class Probe(LocalTraining):
-    """Control: logistic regression on the features of the pretrained backbone, fitted once, before the first round.
+    """Control: logistic regression on the features of the pretrained backbone, fitted once, before
+    the first round.
 
-    It says what local training starts from, and has no learning rate, no epochs and no head to choose. The rounds pass without a step; they
-    are there so that curves can show it beside the others.
+    It says what local training starts from, and has no learning rate, no epochs and no head to
+    choose. The rounds pass without a step; they are there so that curves can show it beside the
+    others.
     """
 
     name, label, source = "probe", "Logistic probe", "control"

@@ -1,4 +1,6 @@
-"""SAGE (Liu et al., 2025): users learn from pseudo-labels between their own prediction and their group's, by how sure each is."""
+"""SAGE (Liu et al., 2025): users learn from pseudo-labels between their own prediction and their
+group's, by how sure each is.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from torch import Tensor
 
 from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.fedmuscle import augmentation
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, ClientSide, Federation, Group
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import (
+    NO_ALIGNMENT,
+    Algorithm,
+    ClientSide,
+    Federation,
+    Group,
+)
 from fedmuscle_lib.fedmuscle.algorithms.feddf import Predict, ensemble, predictions
 from fedmuscle_lib.fedmuscle.objectives import divergence, inverse_counts, sage_target
 
@@ -22,20 +30,26 @@ if TYPE_CHECKING:
 
 
 class SAGE(Algorithm):
-    """Up: a user's outputs for the whole public set, |D| x classes; down: its group's mean probabilities, as large.
+    """Up: a user's outputs for the whole public set, |D| x classes; down: its group's mean
+    probabilities, as large.
 
-    The authors' global model, an average of parameters, becomes the group's ensemble, the mean of its users' probabilities, recorded
-    before the local updates on images as they are. Every local step then sees a labelled batch and mu public batches: the user predicts a
-    weak view of these, makes pseudo-labels of that and of the ensemble, and learns a strong view, by one loss, L + lambda_u L_u. L_u is a
-    sum over the decisions of which either is sure, divided by all; without any the step is local training's. So users take as many
-    labelled steps as in local training. A user that is alone in its label space has its own snapshot for an ensemble and learns much as
-    in FixMatch; the paper's user 6 does change with the public set.
+    The authors' global model, an average of parameters, becomes the group's ensemble, the mean of
+    its users' probabilities, recorded before the local updates on images as they are. Every local
+    step then sees a labelled batch and mu public batches: the user predicts a weak view of these,
+    makes pseudo-labels of that and of the ensemble, and learns a strong view, by one loss, L +
+    lambda_u L_u. L_u is a sum over the decisions of which either is sure, divided by all; without
+    any the step is local training's. So users take as many labelled steps as in local training. A
+    user that is alone in its label space has its own snapshot for an ensemble and learns much as in
+    FixMatch; the paper's user 6 does change with the public set.
 
-    Choices that the paper leaves open: a labelled batch has B samples and so has each public one. MLC decides class by class whether it
-    is present. Most that is sure there is absent, and ``balanced`` gives its rarer outcome more weight, by the ensemble's counts.
-    What differs between our strong view and the authors' is in ``augmentation.strong``. With ``coupled`` false a user learns L_u alone in a
-    pass over the public set after its local updates, with the ensemble recorded after these; a batch in which neither is sure of any
-    decision is then skipped, since a step without a gradient would still follow the optimiser's momentum.
+    Choices that the paper leaves open: a labelled batch has B samples and so has each public one.
+        MLC decides class by class whether it
+    is present. Most that is sure there is absent, and ``balanced`` gives its rarer outcome more
+    weight, by the ensemble's counts. What differs between our strong view and the authors' is in
+    ``augmentation.strong``. With ``coupled`` false a user learns L_u alone in a pass over the
+    public set after its local updates, with the ensemble recorded after these; a batch in which
+    neither is sure of any decision is then skipped, since a step without a gradient would still
+    follow the optimiser's momentum.
     """
 
     name, label = "sage", "SAGE"
@@ -53,17 +67,41 @@ class SAGE(Algorithm):
     class Options(Algorithm.Options):
         coupled: bool = Field(
             True,
-            description="Whether labelled and public samples share their steps, as in the authors' code, or public ones have a pass of "
-            "their own. Not stated in the paper.",
+            description=(
+                "Whether labelled and public samples share their steps, as in the authors' code, or"
+                " public ones have a pass of their own. Not stated in the paper."
+            ),
         )
-        mu: int = Field(2, ge=1, description="Public batches beside each labelled one. Not stated in the paper; the authors' code.")
-        threshold: float = Field(0.95, gt=0, le=1, description="t. Not stated in the paper; the authors' code.")
-        half_gap: float = Field(0.05, gt=0, description="log 2 / kappa. Not stated in the paper; fixed in the authors' code.")
+        mu: int = Field(
+            2,
+            ge=1,
+            description=(
+                "Public batches beside each labelled one. Not stated in the paper; the authors'"
+                " code."
+            ),
+        )
+        threshold: float = Field(
+            0.95, gt=0, le=1, description="t. Not stated in the paper; the authors' code."
+        )
+        half_gap: float = Field(
+            0.05,
+            gt=0,
+            description="log 2 / kappa. Not stated in the paper; fixed in the authors' code.",
+        )
         balanced: bool = Field(
             False,
-            description="Whether the rarer outcome of MLC's decisions weighs more. Not in the authors' code, which has no MLC.",
+            description=(
+                "Whether the rarer outcome of MLC's decisions weighs more. Not in the authors'"
+                " code, which has no MLC."
+            ),
         )
-        weight: float = Field(1.0, gt=0, description="lambda_u of the unlabelled loss. Not stated in the paper; the authors' code.")
+        weight: float = Field(
+            1.0,
+            gt=0,
+            description=(
+                "lambda_u of the unlabelled loss. Not stated in the paper; the authors' code."
+            ),
+        )
 
     def begin(self, federation: Federation) -> None:
         self._steps: dict[int, _Coupled] = {}  # of this round, by user
@@ -88,7 +126,13 @@ class SAGE(Algorithm):
         teacher, losses = self._teacher(group, round), []
         for batch, rows in self.public_batches(round):
             for client in group.clients:
-                address = (self.settings.seed, client.user.number, batch.round, batch.epoch, batch.position)
+                address = (
+                    self.settings.seed,
+                    client.user.number,
+                    batch.round,
+                    batch.epoch,
+                    batch.position,
+                )
                 losses.append(client.do(_Apart(teacher, rows, address)))
         return losses
 
@@ -101,7 +145,9 @@ class SAGE(Algorithm):
         if not self.options.balanced or probabilities.shape[1] == 1:
             return torch.ones_like(probabilities[0])
         sure, labels = probabilities.max(-1)
-        return inverse_counts(labels.where(sure >= self.options.threshold, -1), probabilities.shape[-1])
+        return inverse_counts(
+            labels.where(sure >= self.options.threshold, -1), probabilities.shape[-1]
+        )
 
     def _ensemble(self, group: Group, round: int) -> Tensor:
         """(n, k, c); nothing travels where there is nobody to travel to."""
@@ -116,27 +162,43 @@ class SAGE(Algorithm):
 
 @dataclass(frozen=True, eq=False)
 class _Teacher(ClientSide):
-    """L_u by the ensemble's probabilities (n, k, c) and the user's own; ``weights`` (k, c) are the outcomes'."""
+    """L_u by the ensemble's probabilities (n, k, c) and the user's own; ``weights`` (k, c) are the
+    outcomes'.
+    """
 
     ensemble: Tensor
     weights: Tensor
     options: SAGE.Options
 
-    def __call__(self, client: Client, rows: Tensor, *address: object) -> Callable[[], Tensor] | None:
-        """L_u of a public batch, to be computed within a step; None where neither is sure of any decision."""
+    def __call__(
+        self, client: Client, rows: Tensor, *address: object
+    ) -> Callable[[], Tensor] | None:
+        """L_u of a public batch, to be computed within a step; None where neither is sure of any
+        decision.
+        """
         decisions = client.classification.decisions
-        own = decisions(client.over_public(client.model, rows, augmentation.weak("weak", *address))).exp()
-        target, mask = sage_target(own, self.ensemble[rows], self.options.threshold, self.options.half_gap)
+        own = decisions(
+            client.over_public(client.model, rows, augmentation.weak("weak", *address))
+        ).exp()
+        target, mask = sage_target(
+            own, self.ensemble[rows], self.options.threshold, self.options.half_gap
+        )
         if not mask.any():
             return None
-        mask = mask * self.weights.expand_as(target).gather(-1, target.argmax(-1, keepdim=True)).squeeze(-1)
+        mask = mask * self.weights.expand_as(target).gather(
+            -1, target.argmax(-1, keepdim=True)
+        ).squeeze(-1)
         strong = client.seen(rows, augmentation.strong("strong", *address))
-        return lambda: self.options.weight * divergence(decisions(client.model(strong)), target, mask)
+        return lambda: (
+            self.options.weight * divergence(decisions(client.model(strong)), target, mask)
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class _Coupled(ClientSide):
-    """A local step with L_u of the next ``size`` public samples, which come in shuffled passes over the public set."""
+    """A local step with L_u of the next ``size`` public samples, which come in shuffled passes over
+    the public set.
+    """
 
     teacher: _Teacher
     size: int

@@ -14,7 +14,9 @@ from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_PEERS, Algorithm, Fe
 
 @dataclass(frozen=True)
 class _TwoViews:
-    """Reply that aligns a user: the loss of 2b representations, the first b rows one view and the others another."""
+    """Reply that aligns a user: the loss of 2b representations, the first b rows one view and the
+    others another.
+    """
 
     tau: float
 
@@ -24,13 +26,17 @@ class _TwoViews:
 
 
 class SimCLR(Algorithm):
-    """Table 1's self-supervised baseline (Chen et al., 2020), in the place of the alignment; nothing is exchanged.
+    """Table 1's self-supervised baseline (Chen et al., 2020), in the place of the alignment;
+    nothing is exchanged.
 
-    Each user contrasts two augmented views of every public image, in batches of B, and updates w^n alone by its alignment optimiser.
+    Each user contrasts two augmented views of every public image, in batches of B, and updates w^n
+    alone by its alignment optimiser.
 
-    The paper leaves open the temperature, the augmentations and where the loss is applied. The authors have one command for CIFAR-10 and
-    other values for ImageNet; ours are the first, whose views are not blurred. The loss is on z, the projected representation
-    that the users of FedMuscle align, without SimCLR's own three-layer head, and as a mean over 2B rows (its code adds up the two views).
+    The paper leaves open the temperature, the augmentations and where the loss is applied. The
+    authors have one command for CIFAR-10 and other values for ImageNet; ours are the first, whose
+    views are not blurred. The loss is on z, the projected representation that the users of
+    FedMuscle align, without SimCLR's own three-layer head, and as a mean over 2B rows (its code
+    adds up the two views).
     """
 
     name, label = "simclr", "SimCLR"
@@ -39,14 +45,33 @@ class SimCLR(Algorithm):
     tried = ({}, {"tau": 0.1}, {"strength": 1.0}, {"tau": 0.1, "strength": 1.0})
 
     class Options(Algorithm.Options):
-        tau: float = Field(0.5, gt=0, description="Not stated in the paper; that of SimCLR's CIFAR-10 command (the code's default is 0.1).")
-        strength: float = Field(0.5, ge=0, description="Colour jitter. Not stated in the paper; that of SimCLR's CIFAR-10 command.")
+        tau: float = Field(
+            0.5,
+            gt=0,
+            description=(
+                "Not stated in the paper; that of SimCLR's CIFAR-10 command (the code's default is"
+                " 0.1)."
+            ),
+        )
+        strength: float = Field(
+            0.5,
+            ge=0,
+            description=(
+                "Colour jitter. Not stated in the paper; that of SimCLR's CIFAR-10 command."
+            ),
+        )
 
     def communicate(self, federation: Federation, round: int) -> float:
         losses = []
         for batch, rows in self.public_batches(round):
             for client in federation.clients:
-                address = (self.settings.seed, client.user.number, batch.round, batch.epoch, batch.position)
+                address = (
+                    self.settings.seed,
+                    client.user.number,
+                    batch.round,
+                    batch.epoch,
+                    batch.position,
+                )
                 client.represent(rows, augmentation.simclr(self.options.strength, *address))
                 losses.append(client.align(_TwoViews(self.options.tau)))
         return fmean(losses)

@@ -1,9 +1,12 @@
-"""Profiles, one TOML file each. A profile is numbers, names and paths; nothing outside asks which profile it is.
+"""Profiles, one TOML file each. A profile is numbers, names and paths; nothing outside asks which
+profile it is.
 
-A table ``[setups.<setup>]`` of a profile has numbers for this setup alone, ``[protocols.<protocol>]`` for this protocol, a table
-``[places."<name>"]`` the settings of a place of the map of Delta (``fedmuscle_lib.report.map``). The table ``[options]`` has what was
-tuned of single algorithms, by "<algorithm>.<option>"; the others do not see it. Beside a profile may lie ``<profile>_tuned.json``, which
-``tune`` writes: a recipe of local training for each task that it tuned.
+A table ``[setups.<setup>]`` of a profile has numbers for this setup alone,
+``[protocols.<protocol>]`` for this protocol, a table ``[places."<name>"]`` the settings of a place
+of the map of Delta (``fedmuscle_lib.report.map``). The table ``[options]`` has what was tuned of
+single algorithms, by "<algorithm>.<option>"; the others do not see it. Beside a profile may lie
+``<profile>_tuned.json``, which ``tune`` writes: a recipe of local training for each task that it
+tuned.
 """
 
 from __future__ import annotations
@@ -19,20 +22,33 @@ FOLDER = Path(__file__).parent
 
 
 PROFILES = read_profiles(FOLDER)
-OF_SETUPS: dict[str, dict[str, dict[str, Any]]] = {name: profile.pop("setups", {}) for name, profile in PROFILES.items()}
-OF_PROTOCOLS: dict[str, dict[str, dict[str, Any]]] = {name: profile.pop("protocols", {}) for name, profile in PROFILES.items()}
-PLACES: dict[str, dict[str, dict[str, Any]]] = {name: profile.pop("places", {}) for name, profile in PROFILES.items()}
+OF_SETUPS: dict[str, dict[str, dict[str, Any]]] = {
+    name: profile.pop("setups", {}) for name, profile in PROFILES.items()
+}
+OF_PROTOCOLS: dict[str, dict[str, dict[str, Any]]] = {
+    name: profile.pop("protocols", {}) for name, profile in PROFILES.items()
+}
+PLACES: dict[str, dict[str, dict[str, Any]]] = {
+    name: profile.pop("places", {}) for name, profile in PROFILES.items()
+}
 
 
 def numbers_of(profile: str, setup: str, protocol: str = "fixed") -> dict[str, Any]:
-    """The profile's settings for a setup and a protocol; those of a tuned one are :func:`tuned_recipes`.
+    """The profile's settings for a setup and a protocol; those of a tuned one are
+    :func:`tuned_recipes`.
 
     Raises:
         ValueError: the profile has no protocol "paper".
     """
     if protocol == "paper" and protocol not in OF_PROTOCOLS[profile]:
-        raise ValueError(f"protocol: the profile {profile!r} has no other recipe of the paper than its fixed one")
-    return PROFILES[profile] | OF_SETUPS[profile].get(setup, {}) | OF_PROTOCOLS[profile].get(protocol, {})
+        raise ValueError(
+            f"protocol: the profile {profile!r} has no other recipe of the paper than its fixed one"
+        )
+    return (
+        PROFILES[profile]
+        | OF_SETUPS[profile].get(setup, {})
+        | OF_PROTOCOLS[profile].get(protocol, {})
+    )
 
 
 def tuned_file(profile: str) -> Path:
@@ -41,7 +57,8 @@ def tuned_file(profile: str) -> Path:
 
 
 def tuned_tasks(profile: str) -> dict[str, Any]:
-    """Return what ``tune`` wrote: by task, the recipe and how it was chosen. Empty where the profile has nothing tuned.
+    """Return what ``tune`` wrote: by task, the recipe and how it was chosen. Empty where the
+    profile has nothing tuned.
 
     Raises:
         DataError: the file is damaged; the message names it.
