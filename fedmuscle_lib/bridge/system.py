@@ -66,8 +66,8 @@ class Rounds(rounds.Rounds):
 class _Bridge(System[Settings]):
     name, settings, tables = "bridge", Settings, TABLES
 
-    def asked(self, settings: Settings) -> dict[str, Any]:
-        found = system.SYSTEM.asked(settings)
+    def key(self, settings: Settings) -> dict[str, Any]:
+        found = system.SYSTEM.key(settings)
         return found | {"versions": found["versions"] | {"heads": str(VERSION)}}
 
     def inputs(self, settings: Settings) -> dict[str, str]:

@@ -54,7 +54,7 @@ def listing(entries: Sequence[Entry]) -> pd.DataFrame:
     told = [(entry, entry.description()) for entry in entries]
     systems = {said.system for _, said in told}
     own = [
-        name for system in SYSTEMS if system in systems for name in named(system).settings.telling
+        name for system in SYSTEMS if system in systems for name in named(system).settings.labels
     ]
     columns = dict.fromkeys([*(["system"] if len(systems) > 1 else []), *own, *_OF_ALL])
     return pd.DataFrame([_row(entry, said, columns) for entry, said in told])
@@ -83,7 +83,7 @@ def changed(settings: dict[str, Any], system: str) -> str:
         usual = kind(**given).model_dump(mode="json")
     except ValueError:  # a system, a profile or a setup that there is no more
         return ""
-    shown = {*kind.telling, *_OF_ALL}
+    shown = {*kind.labels, *_OF_ALL}
     own = {
         name: value
         for name, value in settings.items()

@@ -104,7 +104,7 @@ def command(
     for history in drawn:
         verdict = verify(history, samples)
         s = history.settings
-        told = " ".join(getattr(s, name) for name in s.telling)
+        told = " ".join(getattr(s, name) for name in s.labels)
         print(f"{history.provenance['address']} {told} seed {s.seed}: {verdict}", flush=True)
         right &= not verdict.differences
     raise typer.Exit(DONE if right else FAILURE)

@@ -43,7 +43,7 @@ class Settings(RunSettings):
     """
 
     system = "creamfl"
-    telling = ("algorithm",)
+    labels = ("algorithm",)
     profiles = PROFILES
     joined: ClassVar[tuple[str, ...]] = ("options", "clients", "networks")
 

@@ -12,7 +12,7 @@ from fedmuscle_lib.creamfl.rounds import Rounds
 from fedmuscle_lib.creamfl.settings import Settings
 from fedmuscle_lib.models import checkpoint_digest, checkpoint_folder
 from fedmuscle_lib.runs.address import files_digest
-from fedmuscle_lib.runs.system import Experiment, System, asked_of
+from fedmuscle_lib.runs.system import Experiment, System, key_of
 
 # version of what every run of this system computes by: data, draws, networks, parties, losses,
 # retrieval
@@ -47,8 +47,8 @@ class _CreamFL(System[Settings]):
         "measures": {"round": int, "party": str, "measure": str, "value": float},
     }
 
-    def asked(self, settings: Settings) -> dict[str, Any]:
-        return asked_of(
+    def key(self, settings: Settings) -> dict[str, Any]:
+        return key_of(
             settings,
             CORE,
             algorithms.get(settings.algorithm),

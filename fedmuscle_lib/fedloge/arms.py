@@ -14,7 +14,7 @@ from fedmuscle_lib.fedloge.etf import cosines
 from fedmuscle_lib.fedloge.methods import Problem
 from fedmuscle_lib.fedloge.methods.fedloge import FedLoGe
 from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.runs import History, obtainable, run_all
+from fedmuscle_lib.runs import History, available, run_all
 from fedmuscle_lib.runs.history import setting_of
 from fedmuscle_lib.runs.settings import parse
 
@@ -48,7 +48,7 @@ def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int
         )
     names = list(asked.values())
     wanted = [(arm, _settings(common, arm, seed)) for seed in seeds for arm in names]
-    beside = obtainable(
+    beside = available(
         {f"{arm} on seed {own.seed}": [own] for arm, own in wanted if arm != names[0]}
     )
     wanted = [

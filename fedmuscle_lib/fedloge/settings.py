@@ -35,7 +35,7 @@ class Settings(RunSettings):
     """
 
     system = "fedloge"
-    telling = ("algorithm", "data")
+    labels = ("algorithm", "data")
     profiles = PROFILES
 
     algorithm: str = federation(

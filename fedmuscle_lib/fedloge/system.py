@@ -10,7 +10,7 @@ import pandas as pd
 from fedmuscle_lib.fedloge.export import claim, save
 from fedmuscle_lib.fedloge.rounds import Rounds, inputs
 from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.runs.system import Experiment, System, asked_of
+from fedmuscle_lib.runs.system import Experiment, System, key_of
 
 # version of what every run of this system computes by: data, draws, networks, client, server,
 # evaluation
@@ -36,8 +36,8 @@ class _FedLoGe(System[Settings]):
         "measures": {"round": int, "client": int, "measure": str, "value": float},
     }
 
-    def asked(self, settings: Settings) -> dict[str, Any]:
-        return asked_of(settings, CORE, settings.method)
+    def key(self, settings: Settings) -> dict[str, Any]:
+        return key_of(settings, CORE, settings.method)
 
     def inputs(self, settings: Settings) -> dict[str, str]:
         return inputs(settings)

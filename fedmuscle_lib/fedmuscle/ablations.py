@@ -27,7 +27,7 @@ from fedmuscle_lib.fedmuscle.arms import (
 from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
 from fedmuscle_lib.fedmuscle.settings import Lie, Settings, parse
 from fedmuscle_lib.fedmuscle.setups import task_of
-from fedmuscle_lib.runs import History, NotStored, obtainable, run_all
+from fedmuscle_lib.runs import History, NotStored, available, run_all
 from fedmuscle_lib.runs.history import setting_of
 
 MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
@@ -254,7 +254,7 @@ def run_directed(
         own = {**given, "options": common.get("options", {}) | DIRECTED[name]}
         arm = f"directed, {TUNED}" if name.endswith(TUNED) else "directed"
         runs[f"directed, {name}"] = [_settings(own, {}, arm, seed) for seed in seeds[:_FEW]]
-    for name, settings in obtainable(runs).items():
+    for name, settings in available(runs).items():
         found += as_arm(run_all(settings), setting_of(name))
     return found
 

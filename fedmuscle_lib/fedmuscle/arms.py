@@ -15,7 +15,7 @@ from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.profiles import tuned_protocol
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.fedmuscle.setups import User
-from fedmuscle_lib.runs import History, obtainable, run_all
+from fedmuscle_lib.runs import History, available, run_all
 from fedmuscle_lib.runs.history import algorithm_of, setting_of
 
 # The moment of the last round that tables, figures and Delta stand at unless they say another. The
@@ -113,7 +113,7 @@ def run_arms(
                 if (one := settings_of({**common, "seed": seed, "public": public}, name))
             ]:
                 runs[name, public] = settings
-    beside = obtainable(
+    beside = available(
         {" on ".join(key): settings for key, settings in runs.items() if added(key[0])}
     )
     runs = {

@@ -20,7 +20,7 @@ SPLITS = {"test": "test", "validation": "val"}  # settings.evaluate_on -> the fi
 _NAMES = {"profile", "protocol", "setup", "users", "train_samples", "backbones", "options", "own"}
 
 
-def asked(settings: Settings) -> dict[str, Any]:
+def key(settings: Settings) -> dict[str, Any]:
     """Return a run's question: the settings that its algorithm reads, its options, who the users
     are, and versions of the arithmetic.
     """
@@ -29,7 +29,7 @@ def asked(settings: Settings) -> dict[str, Any]:
     unread = {name for name, value in by_task.items() if value is None}
     seen = settings.model_copy(update=by_task)
     return {
-        "settings": seen.seen(_NAMES | settings.places() | unread | set(algorithm.ignores)),
+        "settings": seen.relevant(_NAMES | settings.places() | unread | set(algorithm.ignores)),
         "options": algorithm.options_of(settings).model_dump(mode="json"),
         "users": [
             _user(user) | {"checkpoint": settings.backbones[user.model]}

@@ -83,7 +83,7 @@ class Settings(RunSettings):
     """
 
     system = "fedmuscle"
-    telling = ("algorithm", "public", "setup")
+    labels = ("algorithm", "public", "setup")
     profiles = PROFILES
     joined = ("options", "backbones", "train_samples")
 

@@ -55,8 +55,8 @@ TABLES: Tables = {
 class _FedMuscle(System[Settings]):
     name, settings, tables, keeps_models = "fedmuscle", Settings, TABLES, True
 
-    def asked(self, settings: Settings) -> dict[str, Any]:
-        return dependencies.asked(settings)
+    def key(self, settings: Settings) -> dict[str, Any]:
+        return dependencies.key(settings)
 
     def inputs(self, settings: Settings) -> dict[str, str]:
         return dependencies.inputs(settings)

@@ -10,7 +10,7 @@ on this machine), and ``short_runs`` (fingerprints of the arithmetic).
 from __future__ import annotations
 
 from fedmuscle_lib.runs.archive import Damaged
-from fedmuscle_lib.runs.compute import NotStored, obtainable, run, stored
+from fedmuscle_lib.runs.compute import NotStored, available, run, stored
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.progress import Interrupted
 from fedmuscle_lib.runs.settings import RunSettings

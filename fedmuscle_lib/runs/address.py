@@ -34,18 +34,18 @@ class Address:
     """The address of a stored run.
 
     Attributes:
-        asked: hash of what was asked for.
+        key: hash of what was asked for.
         inputs: by name, a hash of each thing that the run reads from disk; empty for what is not
             there.
         torch: its version.
     """
 
-    asked: str
+    key: str
     inputs: tuple[tuple[str, str], ...]
     torch: str
 
     def __str__(self) -> str:
-        return f"{self.asked}-{hash_of([self.inputs, self.torch])[:8]}"
+        return f"{self.key}-{hash_of([self.inputs, self.torch])[:8]}"
 
 
 def address_of(settings: RunSettings) -> Address:
@@ -71,15 +71,15 @@ def address_of(settings: RunSettings) -> Address:
 
 
 def question_of(settings: RunSettings) -> str:
-    """The run's ``Address.asked``, which is known without a look at any file."""
-    return hash_of(system_of(settings).asked(settings))[:16]
+    """The run's ``Address.key``, which is known without a look at any file."""
+    return hash_of(system_of(settings).key(settings))[:16]
 
 
 _looked: ContextVar[dict[tuple[Path, str, bool], str] | None] = ContextVar("looked", default=None)
 
 
 @contextmanager
-def one_look() -> Iterator[None]:
+def cached_digests() -> Iterator[None]:
     """Look at each folder once inside, however many runs read it: a folder of images takes a tenth
     of a second.
     """

@@ -13,11 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedmuscle_lib.core.files import user_path
-from fedmuscle_lib.runs.address import Address, address_of, one_look
+from fedmuscle_lib.runs.address import Address, address_of, cached_digests
 from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.history import History, Origin
 from fedmuscle_lib.runs.loop import Listener, train
-from fedmuscle_lib.runs.progress import heard_by, showing
+from fedmuscle_lib.runs.progress import also_calling, showing
 from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Entry, Store, default_store
 from fedmuscle_lib.runs.system import Progress, Tick, system_of
@@ -76,7 +76,7 @@ def run(
         return found
     refuse_to_compute([settings])
     with showing(1, [settings], progress) as shown:
-        tell = heard_by(on_round, shown)
+        tell = also_calling(on_round, shown)
         computed = not found and compute_here(address, settings, store, tell, wait, save_models)
         history = fetched(address, settings, store)
         if save_models is not None and not computed:
@@ -139,13 +139,13 @@ def may_compute() -> bool:
     return os.environ.get("FEDMUSCLE_COMPUTE") != "0"
 
 
-def obtainable(groups: Mapping[str, Sequence[S]]) -> dict[str, Sequence[S]]:
+def available(groups: Mapping[str, Sequence[S]]) -> dict[str, Sequence[S]]:
     """The groups, by name, of which every run is stored or may be computed; a warning names each of
     the others.
     """
     if may_compute():
         return dict(groups)
-    with one_look():
+    with cached_digests():
         found = {name: settings for name, settings in groups.items() if all(map(stored, settings))}
     for name in [name for name in groups if name not in found]:
         _log.warning("%s is left out: not all of its runs are stored", name)

@@ -176,7 +176,7 @@ class _Training:
             "address": self.address,
             "system": self.system.name,
             "settings": self.settings.recorded(),
-            "versions": self.system.asked(self.settings)["versions"],
+            "versions": self.system.key(self.settings)["versions"],
             "inputs": self.inputs,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(self.seconds, 1),

@@ -20,7 +20,7 @@ from fedmuscle_lib.runs.system import Progress, Tick
 _log = logging.getLogger("fedmuscle")
 
 
-def heard_by(on_round: Progress | None, tell: Progress) -> Progress:
+def also_calling(on_round: Progress | None, tell: Progress) -> Progress:
     """Send each tick to ``tell`` and then, if a round is finished, to ``on_round``.
 
     An error there is logged, and the run continues.

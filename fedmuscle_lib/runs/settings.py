@@ -45,8 +45,8 @@ def setting(group: str, default: Any, description: str, open: str = "", **told: 
         open: "open", what the paper leaves open here, and our default. Departures always list it.
         told: bounds, as pydantic's ``Field`` takes them; aside: True if it says what is compared,
             where things lie or how they travel: departures and provenance do not name it; flag: its
-            name in the original code; neutral: see :meth:`RunSettings.seen`; paper: what departures
-            say of the paper where ours is not the default, if not the default.
+            name in the original code; neutral: see :meth:`RunSettings.relevant`; paper: what
+            departures say of the paper where ours is not the default, if not the default.
     """
     bounds = {name: told.pop(name) for name in ("ge", "gt", "le", "lt") if name in told}
     whole = f"{description} The paper leaves it {open}." if open else description
@@ -63,7 +63,7 @@ class RunSettings(BaseModel):
 
     Attributes:
         system: its name in SYSTEMS.
-        telling: settings by which runs are told apart where they are listed, beside profile and
+        labels: settings by which runs are told apart where they are listed, beside profile and
             seed.
         profiles: the values of each profile, by its name.
         joined: settings by name of which given parts join the profile's.
@@ -79,7 +79,7 @@ class RunSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     system: ClassVar[str]
-    telling: ClassVar[tuple[str, ...]] = ()
+    labels: ClassVar[tuple[str, ...]] = ()
     profiles: ClassVar[Mapping[str, Mapping[str, Any]]]
     joined: ClassVar[tuple[str, ...]] = ("options",)
 
@@ -206,7 +206,7 @@ class RunSettings(BaseModel):
             exclude={name for name in self.places() if getattr(self, name) == usual.get(name)},
         )
 
-    def seen(self, exclude: set[str]) -> dict[str, Any]:
+    def relevant(self, exclude: set[str]) -> dict[str, Any]:
         """Return what a run sees of the settings, as JSON values: all but ``exclude`` and those
         that change nothing.
 

@@ -26,7 +26,7 @@ def fingerprint(settings: S, families: Iterable[type] = ()) -> dict[str, Any]:
     """Versions (without sources) of a short run and its models' families, processor, rounding,
     losses, metrics and bytes.
     """
-    every = system_of(settings).asked(settings)["versions"] | versions(*families)
+    every = system_of(settings).key(settings)["versions"] | versions(*families)
     record = train(settings, Listener())
     tables = record.tables
     losses = tables["losses"].iloc[:, 2:].astype(object)  # without the round and whose they are

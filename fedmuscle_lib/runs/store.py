@@ -370,7 +370,7 @@ class Store:
         candidates = [
             entry
             for entry in self._shipped_entries()
-            if entry.address.startswith(f"{address.asked}-")
+            if entry.address.startswith(f"{address.key}-")
         ]
         candidates.sort(key=lambda entry: entry.address != str(address))  # the very same first
         for entry in candidates:

@@ -120,7 +120,7 @@ class System(ABC, Generic[S]):
     keeps_models: ClassVar[bool] = False
 
     @abstractmethod
-    def asked(self, settings: S) -> dict[str, Any]:
+    def key(self, settings: S) -> dict[str, Any]:
         """Return what a run is asked for, as JSON values: equal for settings that differ in nothing
         that the run looks at.
 
@@ -177,8 +177,8 @@ def system_of(settings: S) -> System[S]:
     return named(settings.system)
 
 
-def asked_of(settings: RunSettings, core: int, *kinds: Any) -> dict[str, Any]:
-    """:meth:`System.asked` of settings with ``options``.
+def key_of(settings: RunSettings, core: int, *kinds: Any) -> dict[str, Any]:
+    """:meth:`System.key` of settings with ``options``.
 
     Args:
         core: the version of what every run of the system computes by.
@@ -186,7 +186,7 @@ def asked_of(settings: RunSettings, core: int, *kinds: Any) -> dict[str, Any]:
     """
     return {
         "system": settings.system,
-        "settings": settings.seen({"algorithm", "profile", "options"} | settings.places()),
+        "settings": settings.relevant({"algorithm", "profile", "options"} | settings.places()),
         "options": kinds[0].Options(**settings.own_options).model_dump(mode="json"),
         "versions": {"core": str(core)} | versions(*kinds),
     }

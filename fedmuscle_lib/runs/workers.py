@@ -30,11 +30,11 @@ import torch
 from fedmuscle_lib.core import versions
 from fedmuscle_lib.core.errors import line_of
 from fedmuscle_lib.core.files import python_path
-from fedmuscle_lib.runs.address import Address, address_of, one_look
+from fedmuscle_lib.runs.address import Address, address_of, cached_digests
 from fedmuscle_lib.runs.compute import StoringListener, compute_here, fetched, refuse_to_compute
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.loop import Listener, train
-from fedmuscle_lib.runs.progress import heard_by, showing
+from fedmuscle_lib.runs.progress import also_calling, showing
 from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Busy, Entry, Store, default_store
 from fedmuscle_lib.runs.system import Progress, Tick, named
@@ -90,7 +90,7 @@ def run_all(
     """
     wanted, store = list(settings), store or default_store()
     scheduler = scheduler or os.environ.get("FEDMUSCLE_SCHEDULER")
-    with one_look():
+    with cached_digests():
         addresses = [address_of(one) for one in wanted]
     runs: dict[Address, S] = {}
     for address, one in zip(
@@ -102,7 +102,7 @@ def run_all(
     refuse_to_compute(unknown)
     at_a_time = len(missing) if scheduler else _affordable(unknown)
     with showing(len(runs), unknown, progress) as shown:
-        tell = heard_by(on_round, shown)
+        tell = also_calling(on_round, shown)
         if at_a_time > 1 or scheduler and missing:
             with _connected(at_a_time, scheduler) as client:
                 _Dispatch(store, tell, client, at_a_time, local=not scheduler).compute(missing)

@@ -8,7 +8,7 @@ from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.fedmuscle.ablations import only
 from fedmuscle_lib.fedmuscle.build import local_data
-from fedmuscle_lib.fedmuscle.dependencies import asked, inputs
+from fedmuscle_lib.fedmuscle.dependencies import inputs, key
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of
 from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.fedmuscle.setups import SETUPS, task_of
@@ -81,14 +81,14 @@ def test_the_pool_and_its_sharers_are_in_the_address(noniid):
     assert {"IC/FOOD101_pool/train/client_0", "IC/FOOD101_pool/test/client_0"} <= inputs(
         noniid()
     ).keys()
-    assert [user["sharers"] for user in asked(noniid())["users"]][::3] == [
+    assert [user["sharers"] for user in key(noniid())["users"]][::3] == [
         (1, 2, 3),
         (4, 5, 6),
         (7, 8, 9),
         (10, 11, 12),
     ]
-    assert "sharers" not in asked(noniid(setup="setup1"))["users"][0]
-    assert asked(noniid()) != asked(noniid(alpha=1.0))
+    assert "sharers" not in key(noniid(setup="setup1"))["users"][0]
+    assert key(noniid()) != key(noniid(alpha=1.0))
 
 
 def test_an_own_folder_is_not_divided(noniid):

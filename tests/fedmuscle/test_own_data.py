@@ -15,7 +15,7 @@ from PIL import Image
 from fedmuscle_lib import Settings
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.fedmuscle.build import build
-from fedmuscle_lib.fedmuscle.dependencies import asked, inputs
+from fedmuscle_lib.fedmuscle.dependencies import inputs, key
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.settings import parse
 
@@ -78,7 +78,7 @@ def test_two_sets_of_ten_classes_are_not_one(ours, intents):
 def test_own_data_are_in_the_address_by_their_content(ours, intents):
     before = address_of(ours())
     assert before != address_of(ours(own={})) and str(intents) not in json.dumps(
-        [asked(ours()), inputs(ours())]
+        [key(ours()), inputs(ours())]
     )
     elsewhere = intents.rename(intents.parent / "moved")
     assert address_of(ours(own={9: {"folder": str(elsewhere), "classes": INTENTS}})) == before
@@ -88,7 +88,7 @@ def test_own_data_are_in_the_address_by_their_content(ours, intents):
 
 
 def test_whoever_has_no_own_data_is_asked_for_nothing_new(settings):
-    plain = asked(settings())
+    plain = key(settings())
     assert "own" not in plain["settings"] and not {"folder", "classes"} & plain["users"][0].keys()
 
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedmuscle_lib.fedmuscle import algorithms, profiles
-from fedmuscle_lib.fedmuscle.dependencies import asked
+from fedmuscle_lib.fedmuscle.dependencies import key
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, tuned_protocol
 from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
 
@@ -236,7 +236,7 @@ def test_given_options_join_the_profiles_and_win(monkeypatch):
 
 def test_a_profiles_options_move_the_runs_of_their_algorithm_alone(monkeypatch):
     def asked_of(name):
-        return asked(Settings(algorithm=name))
+        return key(Settings(algorithm=name))
 
     before = {name: asked_of(name) for name in algorithms.names()}
     monkeypatch.setitem(

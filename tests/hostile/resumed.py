@@ -67,7 +67,7 @@ class _Hostile(System[Settings]):
     name, settings = "hostile", Settings
     tables = {name: {"round": int, "value": float} for name in TABLES}
 
-    def asked(self, settings: Settings) -> dict[str, Any]:
+    def key(self, settings: Settings) -> dict[str, Any]:
         return {"settings": settings.recorded(), "versions": {}}
 
     def inputs(self, settings: Settings) -> dict[str, str]:

@@ -110,7 +110,7 @@ def _read(folder: Path) -> None:
     assert settings.threads <= 1024, "more threads than torch can have"
     texts = [part for part in parts(settings.recorded()) if isinstance(part, str)]
     assert all(text.isprintable() for text in texts), "a text that can't be printed"
-    assert json.dumps(system_of(settings).asked(settings)) and settings.title
+    assert json.dumps(system_of(settings).key(settings)) and settings.title
 
 
 class Refused(Exception):

@@ -16,7 +16,7 @@ from transformers import AutoModel
 from fedmuscle_lib import Settings
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.fedmuscle.build import build
-from fedmuscle_lib.fedmuscle.dependencies import asked
+from fedmuscle_lib.fedmuscle.dependencies import key
 from fedmuscle_lib.models import FrozenStates, load_backbone
 from fedmuscle_lib.models.efficientnet_lite import (
     EfficientNetLite,
@@ -277,8 +277,8 @@ def test_a_side_that_does_not_fit_is_named(mixed, name, user):
 
 
 def test_the_side_at_its_default_is_in_no_address(mixed):
-    assert "image_size" not in asked(mixed())["settings"]
-    assert asked(mixed(image_size=64))["settings"]["image_size"] == 64
+    assert "image_size" not in key(mixed())["settings"]
+    assert key(mixed(image_size=64))["settings"]["image_size"] == 64
 
 
 def test_pictures_that_are_smaller_than_asked_for_are_reported_once(tmp_path, caplog):

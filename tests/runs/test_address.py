@@ -15,7 +15,7 @@ from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Algorithm, IgnoredSetting
 from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.runs.address import address_of, files_digest, one_look
+from fedmuscle_lib.runs.address import address_of, cached_digests, files_digest
 
 ALGORITHMS = algorithms.names()
 USER_ALGORITHM = """
@@ -64,7 +64,7 @@ CHANGES = [
 
 
 def test_a_new_algorithm_leaves_every_address_as_it_was(settings, write_algorithm):
-    with one_look():
+    with cached_digests():
         before = {name: address_of(settings(algorithm=name)) for name in ALGORITHMS}
         write_algorithm(strength=1)
         assert "mine" in algorithms.names()
@@ -73,7 +73,7 @@ def test_a_new_algorithm_leaves_every_address_as_it_was(settings, write_algorith
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_setting_is_in_the_address_unless_the_algorithm_ignores_it(settings, name):
-    with one_look():
+    with cached_digests():
         usual = address_of(settings(algorithm=name))
         left = [
             change for change in CHANGES if address_of(settings(algorithm=name, **change)) == usual
@@ -131,7 +131,7 @@ def test_names_and_places_are_not_in_the_address(settings, small_world, tmp_path
     ids=str,
 )
 def test_two_ways_of_writing_the_members_values_are_one_run(settings, name, one_way, another):
-    with one_look():
+    with cached_digests():
         plain, *both = (
             address_of(settings(algorithm=name, rounds=3, **given))
             for given in ({}, one_way, another)
@@ -149,7 +149,7 @@ def test_what_a_member_has_by_its_task_is_in_the_address(settings):
         "lora_blocks": "last",
         "epochs": 9,
     }
-    with one_look():
+    with cached_digests():
         usual, without = address_of(settings()), address_of(settings(users=(2, 5), others=1))
         for name, value in values.items():
             by_task = {"default": getattr(settings(), name), "IC10": value}
@@ -159,7 +159,7 @@ def test_what_a_member_has_by_its_task_is_in_the_address(settings):
 
 def test_raising_a_version_moves_the_runs_that_it_is_about_and_no_other(settings, monkeypatch):
     def addresses():
-        with one_look():
+        with cached_digests():
             return {name: address_of(settings(algorithm=name)) for name in ALGORITHMS}
 
     before = addresses()

@@ -409,7 +409,7 @@ def test_a_shipped_run_is_shown_where_its_data_are_absent_or_torch_is_another_an
 
 def test_a_shipped_run_is_not_shown_for_other_data_or_another_question(layered):
     assert layered.find(replace(HERE, inputs=(("data", "d2"), ("model", "m1")))) is None
-    assert layered.find(replace(HERE, asked="else")) is None
+    assert layered.find(replace(HERE, key="else")) is None
     more = (*HERE.inputs, ("root_train_image_folder", "d3"))
     for others in (
         more,

@@ -87,8 +87,8 @@ class _Walking(System[Walk]):
         "measures": {"round": int},
     }
 
-    def asked(self, settings: Walk) -> dict[str, Any]:
-        return {"settings": settings.seen({"profile", "threads"}), "versions": {"walk": "1"}}
+    def key(self, settings: Walk) -> dict[str, Any]:
+        return {"settings": settings.relevant({"profile", "threads"}), "versions": {"walk": "1"}}
 
     def inputs(self, settings: Walk) -> dict[str, str]:
         return {}
