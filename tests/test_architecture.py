@@ -23,7 +23,7 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 # settings.
 LAYERS = (
     "core", "muscle", "runs", "data", "tasks", "models", "fedmuscle", "report", "tuning", "plots", "explore", "lessons", "fedloge",
-    "creamfl", "bridge", "network", "bench", "reproduce", "cli", "__main__", "__init__",
+    "creamfl", "network", "bench", "reproduce", "cli", "__main__", "__init__",
 )  # fmt: skip
 # Within a system's own room likewise.
 FEDMUSCLE = (
@@ -39,7 +39,6 @@ CREAMFL = (
     "losses", "retrieval", "networks", "captions", "party", "kinds", "client", "server", "algorithms", "settings", "build", "rounds",
     "system", "arms", "report", "plots", "fingerprints", "__init__",
 )  # fmt: skip
-BRIDGE = ("heads", "system", "arms", "report", "plots", "__init__")
 NETWORK = (
     "terms",
     "messages",
@@ -58,7 +57,6 @@ ORDERS = {
     "fedmuscle": FEDMUSCLE,
     "fedloge": FEDLOGE,
     "creamfl": CREAMFL,
-    "bridge": BRIDGE,
     "network": NETWORK,
 }
 MOST_ENTRIES = 19  # at the library's top level
@@ -238,11 +236,11 @@ def test_systems_know_nothing_of_each_other():
             foreign = {name for name in names if not name.startswith(f"{LIBRARY}.report.paper.")}
             rooms_known = {_layer(tuple(name.split(".")[1:])) for name in foreign}
             assert not rooms_known & (
-                (FEDMUSCLES - {"muscle", "tasks", "models"}) | {"fedloge", "bridge", "__init__"}
+                (FEDMUSCLES - {"muscle", "tasks", "models"}) | {"fedloge", "__init__"}
             ), path
 
 
-@pytest.mark.parametrize("room", ["fedloge", "creamfl", "bridge"])
+@pytest.mark.parametrize("room", ["fedloge", "creamfl"])
 def test_a_report_starts_no_run_and_loads_no_model(room):
     """It reads histories; a system's ``arms`` get them."""
     imported = set(_imported(ROOT / LIBRARY / room / "report.py"))

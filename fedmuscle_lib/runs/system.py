@@ -28,7 +28,6 @@ SYSTEMS = {
     "fedmuscle": "fedmuscle_lib.fedmuscle.system",
     "fedloge": "fedmuscle_lib.fedloge.system",
     "creamfl": "fedmuscle_lib.creamfl.system",
-    "bridge": "fedmuscle_lib.bridge.system",
 }
 Tables = Mapping[str, Mapping[str, type]]  # a run's tables, and the type of each of their columns
 

@@ -24,7 +24,7 @@ def root(tmp_path):
     """A repository with pages of four notebooks in two profiles, and what else may lie beside
     them.
     """
-    entry(tmp_path, "mini/bridge", "The bridge")
+    entry(tmp_path, "mini/audit", "Audit")
     entry(tmp_path, "mini/table7", "Table 7: losses", -0.3372)
     entry(tmp_path, "mini/table1", "Table 1: algorithms", 2)
     entry(tmp_path, "small/table1", "Table 1: algorithms", 3)
@@ -54,7 +54,7 @@ def test_each_notebook_has_a_row_and_a_link_in_each_profile(root):
             "|[Table 7: losses](notebooks/table7.ipynb)||[-0.3 [-1.6,"
             " +0.9]](figures/mini/table7/README.md)|"
         ),
-        "|[The bridge](notebooks/bridge.ipynb)||[page](figures/mini/bridge/README.md)|",
+        "|[Audit](notebooks/audit.ipynb)||[page](figures/mini/audit/README.md)|",
         (
             "|[Claims](notebooks/claims.ipynb)||[1 undecided, 1"
             " reproduced](figures/mini/claims/README.md)|"

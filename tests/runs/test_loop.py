@@ -23,12 +23,7 @@ from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.loop import Listener, _Training, train
 from fedmuscle_lib.runs.store import packed, unpacked
 
-SYSTEMS = (
-    "fedmuscle",
-    "fedloge",
-    "creamfl",
-    pytest.param("bridge", marks=pytest.mark.slow),
-)  # the bridge's federation is FedMuscle's
+SYSTEMS = ("fedmuscle", "fedloge", "creamfl")
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +70,6 @@ def begun(
                         )
                     )
                 ),
-                "bridge": lambda: named("bridge").settings(**settings(**two).model_dump()),
             }
             training = _Training(asked[system](), Listener())
             training.experiment.round(0)
@@ -285,7 +279,7 @@ def test_a_checkpoint_outlives_a_memory_that_is_too_small(begun, monkeypatch, er
     "system",
     [
         "fedmuscle",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("fedloge", "creamfl", "bridge")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("fedloge", "creamfl")),
     ],
 )
 def test_a_run_has_the_same_numbers_whatever_the_caller_told_torch(system, begun, counted):
