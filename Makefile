@@ -6,8 +6,6 @@ JOBS      ?= 2
 OUTPUT    ?= results
 NOTEBOOKS ?=
 NAME      ?=
-MINUTES   ?= 5
-SEED      ?= 0
 LAB_FLAGS ?=
 LESSONS   ?= $(wildcard notebooks/lessons/*.ipynb notebooks/lessons/solutions/*.ipynb)
 
@@ -25,13 +23,13 @@ SHIP       = $(RUN) -m fedmuscle_lib runs ship $(or $(patsubst %,figures/$(PROFI
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce figures reference notebook lessons lint lock mini test test-all fuzz lab site browser-test clean
+.PHONY: help reproduce figures reference notebook lessons lint lock mini test test-all lab site browser-test clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
 	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) NOTEBOOKS="table7 controls" or all (by default;'
 	@echo 'reproduce: the main tables), of the first two also OUTPUT=$(OUTPUT); of notebook: NAME; of lessons: LESSONS;'
-	@echo 'of lab: LAB_FLAGS="--no-browser --port 8890"; of fuzz: MINUTES=$(MINUTES) SEED=$(SEED)'
+	@echo 'of lab: LAB_FLAGS="--no-browser --port 8890"'
 
 # torch goes first and exactly as pinned: asked for a range, or through another package's range, some indexes answer with a
 # CUDA build of several GB. Python compiles a module when it first imports it; pip would compile all of them, for a minute.
@@ -85,9 +83,6 @@ test: $(INSTALLED)  ## lint, then every test that takes seconds
 
 test-all: lint mini  ## lint, then every test, also those that take minutes
 	$(RUN) -m pytest -m 'not browser' $(PARALLEL)
-
-fuzz: $(INSTALLED)  ## try malformed inputs of every kind: make fuzz MINUTES=30 SEED=1
-	PYTHONPATH=tests $(RUN) -m hostile --minutes $(MINUTES) --seed $(SEED)
 
 lab: $(INSTALLED)  ## open the notebooks in JupyterLab
 	$(RUN) -m data_prep mini

@@ -79,7 +79,7 @@ NO_NUMBERS, NOT_ONE = (
     "a representation that has norm {}, not 1",
 )
 OF_IMAGES = "representations for the public images in round 3"
-REFUSED = {  # what else is no tensor of the right kind, tests/hostile/test_messages.py tries
+REFUSED = {  # more of the kind: tests/fedmuscle/test_messages.py
     "nan": (a_row(torch.nan), NO_NUMBERS),
     "infinity in float16": (a_row(torch.inf, torch.float16), NO_NUMBERS),
     "a square above float32": (a_row(3e38), NOT_ONE.format("inf")),

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hostile.pictures import png
 from PIL import Image
 
 from data_prep.io.entry import SourceError
@@ -160,11 +159,6 @@ def test_objects_and_bytes_are_read_alike(tmp_path):
     [
         ({"image": 3, "label": 0}, "row 1: a int is no image"),
         ({"image": {"bytes": b"none"}, "label": 0}, r"row 1: not a readable image \(BMP, GIF"),
-        (
-            {"image": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "label": 0},
-            r"row 1: not a readable image \(BMP, GIF",
-        ),
-        ({"image": png(30_000, 30_000), "label": 0}, "row 1: not a readable image .*pixels"),
         ({"image": pictures(1)[0]}, "row 1: has no column 'label'"),
         (
             {"image": np.zeros((4, 4, 3)), "label": 0},
