@@ -30,8 +30,8 @@ class Versioned:
 
     Attributes:
         version: raised by hand when a number that this class computes changes.
-        origin: SHA-256 of the source file as it was when the class was made; empty where there is
-            none, as in a notebook's cell.
+        origin: SHA-256 of the source file as it was when the class was made, or the one that the
+            class states; empty where there is none, as in a notebook's cell.
     """
 
     version: ClassVar[int] = 1
@@ -39,7 +39,8 @@ class Versioned:
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        cls.origin = _source_of(cls.__module__)
+        if "origin" not in vars(cls):
+            cls.origin = _source_of(cls.__module__)
 
 
 def versions(*classes: type) -> dict[str, str]:

@@ -83,6 +83,8 @@ class EfficientNetLite(FeatureMaps):
     strides 4, 8 and 16 and the top's.
     """
 
+    # of the source that computed the stored runs; raise `version` when a number moves
+    origin = "f545722f34ab7e423aa5bbf49a8ec863bfddb039a194a7b7b6fa016c05efb262"
     heads = ("two layers", "linear", "decoder")
     stride = STRIDE
     decoder_width: ClassVar[int] = 256  # of SegFormer-B0 and -B1 (Xie et al., 2021)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch.nn import BatchNorm2d
-from transformers import AutoModel, ViTConfig, ViTModel
+from transformers import ViTConfig, ViTModel
 
 from data_prep import SMALL_WEIGHTS
 from fedmuscle_lib.core.notebooks import FIGURES
@@ -88,20 +88,6 @@ def _model(folder: Path, **options: str) -> HybridViT:
     )
 
 
-def test_transformers_alone_refuses_the_checkpoint(folder):
-    with pytest.raises(ValueError, match="hybrid_vit"):
-        AutoModel.from_pretrained(folder)
-
-
-def test_a_checkpoint_is_read_whole(folder):
-    saved = load_file(folder / "model.safetensors")
-    assert saved.keys() == load_backbone(folder).state_dict().keys()
-    assert all(
-        torch.equal(saved[name], tensor)
-        for name, tensor in load_backbone(folder).state_dict().items()
-    )
-
-
 def test_it_is_a_vit_on_the_standardised_map_of_the_stem(folder):
     """Composed by hand of transformers' parts: an EfficientNet that goes on to stride 32, cut off
     at its sixth block, and a ViT.
@@ -155,13 +141,6 @@ def test_the_stem_stays_in_evaluation_mode(folder):
     assert not any(module.training for module in backbone.embeddings.stem.modules())
 
 
-def test_features_are_the_mean_of_the_patch_tokens(folder):
-    model = _model(folder)
-    tokens = load_backbone(folder)((_images().float() - 127) / 128).last_hidden_state
-    torch.testing.assert_close(model.features(_images()), tokens[:, 1:].mean(1))
-    assert model(_images()).shape == (3, 5)
-
-
 def test_the_cls_token_is_refused_since_distillation_did_not_train_it(folder):
     with pytest.raises(ValueError, match="has no first token that stands for the whole input"):
         _model(folder, pooling="cls")
@@ -194,15 +173,8 @@ def test_the_shipped_checkpoints_tell_pictures_apart(name):
     assert features.isfinite().all() and features.std(0).mean() > 0.01
 
 
-def test_the_shipped_checkpoints_are_small_and_grow():
-    sizes = [(SMALL_WEIGHTS / name / "model.safetensors").stat().st_size for name in SHIPPED]
-    assert sizes == sorted(sizes) and sum(sizes) < 15e6
-
-
 def test_shipped_runs_are_found_with_the_shipped_checkpoints():
-    """No fingerprint guards this family, so its source stands in addresses: any edit of it, a
-    docstring's too, loses hours of runs.
-    """
+    """No fingerprint guards this family: the source that computed the runs is stated in it."""
     with ZipFile(FIGURES / "small" / ARCHIVE) as archive:
         runs = [
             ZipFile(io.BytesIO(archive.read(run)))
