@@ -33,7 +33,7 @@ FEDMUSCLE = (
 )  # fmt: skip
 FEDLOGE = (
     "etf", "realign", "networks", "messages", "preprocessing", "server", "methods", "evaluation", "client", "settings", "build", "rounds",
-    "export", "system", "arms", "authors", "report", "plots", "fingerprints", "bench", "__init__",
+    "export", "system", "arms", "authors", "report", "plots", "fingerprints", "__init__",
 )  # fmt: skip
 CREAMFL = (
     "losses", "retrieval", "networks", "captions", "party", "kinds", "client", "server", "algorithms", "settings", "build", "rounds",

@@ -158,13 +158,6 @@ RUNNING = {
     ],
     "runs delete": [Row(lambda to: ["runs", "delete", ADDRESS, "--yes"], ADDRESS, ("a_folder",))],
     "runs ship": [Row(lambda to: ["runs", "ship", to / "table7"], "runs.zip")],
-    "tune": [
-        Row(lambda to: ["tune", "--figures", to], "mini/tuning.csv"),
-        Row(
-            lambda to: ["tune", "--algorithm", "fedmuscle", "--figures", to],
-            "mini/tuning_options.csv",
-        ),
-    ],
     "notebook": [Row(lambda to: ["notebook", "depth", "--folder", to], "depth.ipynb")],
     "keys": [Row(lambda to: ["keys", to / "keys", "--users", "1"], "keys", ("a_folder",))],
 }

@@ -21,7 +21,6 @@ from fedmuscle_lib.cli import (
     reproduce,
     run,
     runs,
-    tune,
     verify,
 )
 from fedmuscle_lib.core.command_line import App
@@ -57,7 +56,6 @@ app.command("realign")(realign.command)
 app.command("reproduce")(reproduce.command)
 app.add_typer(runs.app, name="runs")
 app.command("verify")(verify.command)
-app.command("tune")(tune.command)
 app.command("bench")(bench.command)
 app.command("serve")(network.serve)
 app.command("join")(network.join)

@@ -45,7 +45,7 @@ ByTask = Annotated[
     Discriminator(lambda value: BY if isinstance(value, dict) else "one"),
 ]
 # The settings that are a ByTask. They are what a recipe of local training consists of, and what
-# `tune` chooses.
+# the notebook `tuning` compares.
 BY_TASK = ("head_layers", "head_hidden", "lora_layers", "lora_blocks", "lr", "epochs")
 
 
@@ -116,7 +116,7 @@ class Settings(RunSettings):
     protocol: Literal["fixed", "paper", "tuned"] = federation(
         "fixed",
         "Which recipe of local training: the profile's, one for all users; the paper's, where the"
-        " profile has another one; or what `tune` chose by task on the validation split. Settings"
+        " profile has another one; or what was chosen by task on the validation split. Settings"
         " that are given override all three. The project's own.",
         aside=True,
     )
@@ -471,10 +471,10 @@ class Settings(RunSettings):
 
     @classmethod
     def _tuned(cls, profile: str) -> dict[str, Any]:
-        """Return what `tune` chose by task, as settings; other tasks have the profile's values.
+        """Return the tuned recipes by task, as settings; other tasks have the profile's values.
 
         Raises:
-            ValueError: it has chosen nothing for this profile, or a recipe lacks a setting, has
+            ValueError: the profile has none, or a recipe lacks a setting, has
                 another one, or one of no value.
         """
         recipes = tuned_recipes(profile)
@@ -486,8 +486,8 @@ class Settings(RunSettings):
                 )
         if not recipes:
             raise ValueError(
-                f"protocol: the profile {profile!r} has no tuned recipes; `python -m fedmuscle_lib"
-                f" tune --profile {profile}` makes them"
+                f"protocol: the profile {profile!r} has no tuned recipes;"
+                " notebooks/tuning.ipynb makes them"
             )
         found = {}
         for name in BY_TASK:

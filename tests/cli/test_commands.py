@@ -159,7 +159,6 @@ CHEAP = (
         ("run --setup SETUP2", "unknown setup 'SETUP2'; did you mean 'setup2'?"),
         ("run --public VOC", "unknown public set 'VOC'; did you mean 'voc'?"),
         ("run --profile mimi", "unknown profile 'mimi'; did you mean 'mini'?"),
-        ("tune --algorithm fedrlc", "unknown algorithm 'fedrlc'; did you mean 'fedrcl'?"),
         ("run --rounds many", "rounds: Input should be a valid integer"),
         ("run --tau [[1", "tau: '[[1' is not JSON"),
         ("run --adapter_method prefix", "only lora is known"),
@@ -218,7 +217,6 @@ CHEAP = (
         ("run --device meta", "device: 'meta' can't be used here"),
         ("run --device cuda:999", "device: 'cuda:999' can't be used here"),
         ("run --device cpu:7", "device: 'cpu:7' can't be used here: its tensors lie on 'cpu'"),
-        ("tune -p device=meta", "device: 'meta' can't be used here"),
         # before a kernel starts, or anything trains
         ("reproduce table7 --seeds -1", "seeds: numbers from 0 to"),
         (f"reproduce table7 --seeds {10**20}", "seeds: numbers from 0 to"),
@@ -234,8 +232,6 @@ CHEAP = (
         ("reproduce table7 --profile nothing", "unknown profile 'nothing'"),
         ("reproduce table7 --jobs -1", "--jobs"),
         ("reproduce table7 --output taken/below", "taken/below/mini: Not a directory"),
-        ("tune --seeds 0,0", "seeds: 0 is given twice"),
-        ("tune --figures taken", "taken/mini: Not a directory"),
         ("run --logs taken", "taken: a file, where a folder is needed"),
         ("run --save-models taken", "taken: a file, where a folder is needed"),
         # places that are none

@@ -1007,19 +1007,6 @@ def test_users_begin_anew_where_their_phases_are_long_enough(settings, given, ex
     assert [algorithm._restarts(SimpleNamespace(user=user)) for user in s.members] == expected
 
 
-# --- what tune tries
-
-
-@pytest.mark.parametrize("name", algorithms.names())
-def test_at_most_six_different_options_are_tried_and_the_authors_values_first(name):
-    kind = algorithms.get(name)
-    tried = [kind.Options(**options) for options in kind.tried]
-    assert len(tried) <= 6 and all(tried.count(options) == 1 for options in tried)
-    assert (
-        tried[0] == kind.Options() if name in {*BASELINES, "gramian"} else not tried
-    )  # whose temperature the paper leaves open
-
-
 def test_simclr_keeps_nothing_of_the_public_set(settings):
     """It sees views alone."""
     prepared = {}

@@ -120,7 +120,7 @@ from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
         ),
         (
             {"profile": "paper", "protocol": "tuned"},
-            "^protocol: the profile 'paper' has no tuned recipes; .*tune",
+            "^protocol: the profile 'paper' has no tuned recipes; notebooks/tuning",
         ),
     ],
     ids=str,
@@ -303,7 +303,7 @@ def test_without_a_total_every_round_has_the_local_epochs():
 
 @pytest.fixture
 def tuned(tmp_path, monkeypatch) -> Path:
-    """What `tune` chose for one task of mini."""
+    """The tuned recipe of one task of mini."""
     monkeypatch.setattr(profiles, "FOLDER", tmp_path)
     monkeypatch.setitem(PROFILES["mini"], "lora_blocks", {"default": "all", "TC": "last"})
     recipe = {

@@ -136,8 +136,6 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
         Options: defaults are the authors' values where they have one, but for Gramian's tau; a
             profile's table ``[options]`` has what was tuned on it.
-        tried: the Options that ``tune`` compares, at most six, as changes of the defaults; the
-            defaults themselves, ``{}``, come first.
     """
 
     label: ClassVar[str]
@@ -146,7 +144,6 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
     communicates: ClassVar[bool] = True
     ignores: ClassVar[tuple[str, ...]] = ()
     views_only: ClassVar[bool] = False
-    tried: ClassVar[tuple[dict[str, Any], ...]] = ()
 
     def __init__(self, settings: Any) -> None:
         self.settings = Reading(settings, type(self))

@@ -130,14 +130,6 @@ class CoFED(MadeUpLabels):
 
     name, label = "cofed", "CoFED"
     version = 2
-    tried = (
-        {},
-        {"weights": "none"},
-        {"epochs": 5},
-        {"margin": 0.6},
-        {"quorum": 0.5},
-        {"margin": 0.6, "quorum": 0.5},
-    )
 
     class Options(MadeUpLabels.Options):
         margin: float = Field(

@@ -66,7 +66,7 @@ def predictability(z: Tensor, order: Tensor) -> Tensor:
     over all samples; of constant ones, and by them, nothing is predicted (0). No prediction is
     made: all sums of squares come from the folds' products of features, whose cost grows with
     users^2 d^3. So those of more than 100 users are projected to 64 dimensions at random, if they
-    have more (``bench order``).
+    have more.
 
     Args:
         z: (users, samples, d), the users' representations of the same samples.

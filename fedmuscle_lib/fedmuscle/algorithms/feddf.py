@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from pydantic import Field
@@ -80,7 +80,6 @@ class FedDF(Algorithm):
 
     name, label = "feddf", "FedDF"
     ignores = NO_ALIGNMENT
-    tried: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"average": "probabilities"})
 
     class Options(Algorithm.Options):
         average: Literal["logits", "probabilities"] = Field(
@@ -130,7 +129,6 @@ class OwnTeacher(FedDF):
     """
 
     name, label, source = "own_teacher", "Own teacher (no communication)", "control"
-    tried: ClassVar[tuple[dict[str, Any], ...]] = ()
 
     def _teachers(self, group: Group, round: int) -> list[Tensor]:
         return [group.task.decisions(client.do(Predict())).exp() for client in group.clients]

@@ -82,14 +82,6 @@ class FedHeNN(Algorithm):
     name, label = "fedhenn", "FedHeNN"
     version = 2
     ignores = (*NO_ALIGNMENT, "cl_epochs", "public_batch_size")
-    tried = (
-        {},
-        {"eta": 0.1},
-        {"eta": 1.0},
-        {"samples": 256},
-        {"samples": 256, "eta": 1.0},
-        {"debiased": True, "eta": 1.0},
-    )
 
     class Options(Algorithm.Options):
         samples: int = Field(

@@ -113,7 +113,6 @@ class Gramian(FedMuscle):
 
     name, label = "gramian", "Gramian loss"
     ignores = ("tau", "tau_prime")
-    tried = ({}, {"tau": 0.07})
 
     class Options(FedMuscle.Options):
         tau: float = Field(

@@ -63,7 +63,6 @@ class FedRCL(LocalTraining):
     """
 
     name, label = "fedrcl", "FedRCL"
-    tried = ({}, {"weight": 0.3}, {"weight": 0.1}, {"weight": 0.03})
 
     class Options(LocalTraining.Options):
         tau: float = Field(0.05, gt=0, description="Not stated in the paper; the authors' code.")

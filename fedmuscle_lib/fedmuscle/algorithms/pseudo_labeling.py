@@ -39,7 +39,6 @@ class PseudoLabeling(MadeUpLabels):
     name, label = "pseudo_labeling", "Pseudo-labeling"
     communicates = False
     version = 2
-    tried = ({}, {"weights": "none"}, {"restart": True}, {"restart": True, "weights": "none"})
 
     class Options(MadeUpLabels.Options):
         restart: bool | None = Field(

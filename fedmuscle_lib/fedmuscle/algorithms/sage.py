@@ -55,14 +55,6 @@ class SAGE(Algorithm):
     name, label = "sage", "SAGE"
     version = 2
     ignores = NO_ALIGNMENT
-    tried = (
-        {},
-        {"balanced": True},
-        {"threshold": 0.8},
-        {"threshold": 0.8, "balanced": True},
-        {"weight": 0.3, "balanced": True},
-        {"coupled": False, "balanced": True},
-    )
 
     class Options(Algorithm.Options):
         coupled: bool = Field(

@@ -42,7 +42,6 @@ class SimCLR(Algorithm):
     name, label = "simclr", "SimCLR"
     ignores = NO_PEERS
     views_only = True
-    tried = ({}, {"tau": 0.1}, {"strength": 1.0}, {"tau": 0.1, "strength": 1.0})
 
     class Options(Algorithm.Options):
         tau: float = Field(

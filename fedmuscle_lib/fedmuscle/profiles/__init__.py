@@ -5,8 +5,8 @@ A table ``[setups.<setup>]`` of a profile has numbers for this setup alone,
 ``[protocols.<protocol>]`` for this protocol, a table ``[places."<name>"]`` the settings of a place
 of the map of Delta (``fedmuscle_lib.report.map``). The table ``[options]`` has what was tuned of
 single algorithms, by "<algorithm>.<option>"; the others do not see it. Beside a profile may lie
-``<profile>_tuned.json``, which ``tune`` writes: a recipe of local training for each task that it
-tuned.
+``<profile>_tuned.json``, which the notebook ``tuning`` makes: a recipe of local training for each
+task that was tuned.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def tuned_file(profile: str) -> Path:
 
 
 def tuned_tasks(profile: str) -> dict[str, Any]:
-    """Return what ``tune`` wrote: by task, the recipe and how it was chosen. Empty where the
+    """Return by task the tuned recipe and how it was chosen. Empty where the
     profile has nothing tuned.
 
     Raises:
