@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError, line_of, shown
+from fedmuscle_lib.core.errors import DataError, line_of, unreadable
 from fedmuscle_lib.core.files import read_json
 from fedmuscle_lib.core.randomness import derived_seed
 from fedmuscle_lib.data.encodings import Encoding, Pixels
 from fedmuscle_lib.data.layout import refuse_unfinished
 from fedmuscle_lib.data.pickles import load_pickle
-from fedmuscle_lib.data.public import CAPTIONS, caption_fault, images_of
+from fedmuscle_lib.data.public import CAPTIONS, captions_of, images_of
 
 KARPATHY = "dataset.json"
 SPLITS = ("train", "restval", "val", "test")  # Karpathy's
@@ -96,7 +96,7 @@ def parts(folder: Path, sizes: Mapping[str, int]) -> dict[str, Captioned]:
         taken.update(free[:size])
         found[name] = Captioned(
             tuple(free[:size]),
-            tuple(_captions(folder, captions, path.name) for path in free[:size]),
+            tuple(captions_of(folder / CAPTIONS, captions, path.name) for path in free[:size]),
         )
     return found
 
@@ -108,41 +108,15 @@ def test_images(folder: Path, paths: Sequence[Path]) -> set[Path] | None:
         paths: of the folder's images.
 
     Raises:
-        DataError: the file is damaged, has an image in two splits, or lacks one of these images;
-            the message names it.
+        DataError: the file is damaged, or lacks one of these images; the message names it.
     """
     file = folder / KARPATHY
     if not file.exists():
         return None
-    splits: dict[str, str] = {}
-    try:
-        for image in read_json(file)["images"]:
-            name, split = Path(image["filename"]).stem, image["split"]
-            if split not in SPLITS:
-                raise DataError(
-                    f"{file}: {line_of(name)} is of the split {shown(split)}; one of"
-                    f" {', '.join(SPLITS)} is expected"
-                )
-            if splits.setdefault(name, split) != split:
-                raise DataError(
-                    f"{file}: {line_of(name)} is of the splits {splits[name]} and {split}"
-                )
-    except (KeyError, TypeError) as error:
-        raise DataError(f"{file}: not Karpathy's file of splits ({line_of(repr(error))})") from None
+    with unreadable(f"{file}: not Karpathy's file of splits", but=(DataError,)):
+        splits = {
+            Path(image["filename"]).stem: image["split"] for image in read_json(file)["images"]
+        }
     if strangers := [path.name for path in paths if path.stem not in splits]:
         raise DataError(f"{file}: lists no {line_of(strangers[0])}, which is among the images")
     return {path for path in paths if splits[path.stem] == TEST}
-
-
-def _captions(folder: Path, captions: Mapping[str, object], name: str) -> tuple[str, ...]:
-    given = captions.get(name)
-    own = (
-        (given,)
-        if isinstance(given, str)
-        else tuple(given)
-        if isinstance(given, list | tuple)
-        else ()
-    )
-    if fault := next(filter(None, map(caption_fault, own)), "" if own else "no caption"):
-        raise DataError(f"{folder / CAPTIONS}: {line_of(name)} has {fault}")
-    return own

@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fedmuscle_lib.core.errors import DataError, prefixed, remark
 from fedmuscle_lib.core.files import read_bytes
-from fedmuscle_lib.data.images import MOST_BYTES, decode
+from fedmuscle_lib.data.images import decode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -47,13 +47,13 @@ class Pixels:
             sides: height and width in pixels that each must have, upright; None where any will do.
 
         Raises:
-            DataError: naming the file; it is missing, no image, too large or of another size.
+            DataError: naming the file; it is missing, no image or of another size.
         """
         shape = (self.size, self.size)
         images = torch.empty(len(paths), 3, *shape, dtype=torch.uint8)
         smaller = []  # their sides in pixels
         for row, (path, side) in enumerate(zip_longest(paths, sides)):
-            content = read_bytes(path, MOST_BYTES)
+            content = read_bytes(path)
             with prefixed(str(path), DataError):
                 rgb = decode(content)
             if side not in (None, (rgb.height, rgb.width)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -41,7 +41,6 @@ NAMES = {
 }
 NAMES |= {"synthetic": "synthetic images", "noise": "images of noise"}
 CAPTIONS = "image_file_name_to_caption.pkl"
-MOST_CAPTION = 10_000  # characters
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg"}
 
 
@@ -104,25 +103,26 @@ def images_of(folder: Path) -> list[Path]:
 def _captions(path: Path, names: Sequence[str]) -> list[str]:
     """One caption an image; the first if it has several."""
     content = load_pickle(path)
-    captions = []
-    for name in names:
-        given = content.get(name)
-        first = given[0] if isinstance(given, list | tuple) and given else given
-        if name not in content:
-            raise DataError(f"{path}: {line_of(name)} has no caption")
-        if fault := caption_fault(first):
+    return [captions_of(path, content, name)[0] for name in names]
+
+
+def captions_of(path: Path, captions: Mapping[str, object], name: str) -> tuple[str, ...]:
+    """An image's captions among those of the file ``path``, one or several.
+
+    Raises:
+        DataError: naming the file and the image; it has none, or one that is empty.
+    """
+    given = captions.get(name) or ()
+    own = (given,) if isinstance(given, str) else given
+    if not isinstance(own, list | tuple) or not own:
+        raise DataError(f"{path}: {line_of(name)} has no caption")
+    for caption in own:
+        if fault := caption_fault(caption):
             raise DataError(f"{path}: {line_of(name)} has {fault}")
-        assert isinstance(first, str)
-        captions.append(first)
-    return captions
+    return tuple(own)
 
 
 def caption_fault(caption: object) -> str:
     """Return why a value is no caption that is read; empty if it is one."""
-    if not isinstance(caption, str) or not caption.strip():
-        return f"{shown(caption)} for a caption"
-    return (
-        f"a caption of {len(caption):,} characters; at most {MOST_CAPTION:,} are read"
-        if len(caption) > MOST_CAPTION
-        else ""
-    )
+    there = isinstance(caption, str) and caption.strip()
+    return "" if there else f"{shown(caption)} for a caption"

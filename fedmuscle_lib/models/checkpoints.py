@@ -6,18 +6,12 @@ Nothing is downloaded and no pickle is loaded.
 from __future__ import annotations
 
 import copy
-import json
-import math
-import re
-from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoTokenizer,
     PretrainedConfig,
@@ -37,9 +31,6 @@ _OUR_OWN: dict[str, Any] = {
     HybridViTConfig.model_type: HybridViTModel,
 }
 _NO_POOLER = {"vit", "bert"}  # whose poolers the project does not use; the others have none
-_MOST_NUMBER, _MOST_LAYERS = 1 << 20, 1000  # in a config.json
-_NUMBER = re.compile(r"\.\d+(?=\.)")  # of a layer, in a weight's name
-_LAYERS, _SIZES = re.compile("layers?$|repeats?$|depth|blocks?$"), re.compile("size|num_|layers?$")
 
 
 def checkpoint_folder(models_path: Path, name: str) -> Path:
@@ -92,8 +83,8 @@ def image_side(config: PretrainedConfig) -> int:
         ValueError: it reads no squares.
     """
     sides = config.image_size
-    height, width = sides if isinstance(sides, list | tuple) and len(sides) == 2 else (sides, sides)
-    if type(height) is not int or height != width:
+    height, width = sides if isinstance(sides, list | tuple) else (sides, sides)
+    if height != width:
         raise ValueError(
             f"image_size {line_of(str(sides))} in its config.json; one side, or height and width"
             " that are equal, are read"
@@ -104,50 +95,6 @@ def image_side(config: PretrainedConfig) -> int:
 def _stamps(path: Path) -> tuple[Stamp | None, ...]:
     """Return what changes when a file of the checkpoint does."""
     return tuple(stamp_of(file) for file in sorted(path.glob("*")))
-
-
-def _refuse_size(path: Path, options: dict[str, Any]) -> None:
-    """Raise ValueError if config.json asks for far more than the weights, before anything is
-    allocated, or has impossible numbers.
-    """
-    given = json.loads((path / "config.json").read_text())
-    for name, number in _numbers(
-        "", {name: value for name, value in given.items() if name != "label2id"}
-    ):  # whose names are anything
-        most = _MOST_LAYERS if _LAYERS.search(name) else _MOST_NUMBER
-        if not math.isfinite(number) or number > most or (number < 0 and _SIZES.search(name)):
-            raise ValueError(f"config.json has the {name} {number:.6g}")
-    kind = _OUR_OWN.get(given["model_type"])
-    config = (kind.config_class if kind else AutoConfig).from_pretrained(
-        path, local_files_only=True, trust_remote_code=False
-    )
-    with torch.device("meta"):
-        model = kind(config) if kind else AutoModel.from_config(config, **options)
-    asked = sum(parameter.numel() for parameter in model.parameters())
-    there = 0
-    if not any(path.glob("*.safetensors")) and (
-        pickles := sorted(file.name for file in path.glob("*.bin"))
-    ):
-        raise ValueError(
-            f"it has {pickles[0]}, a pickle, which could run code; save_pretrained writes the"
-            " model.safetensors that is read"
-        )
-    for file in path.glob("*.safetensors"):
-        with safe_open(file, framework="pt") as tensors:
-            there += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118 - no dict
-    if asked > 2 * there:  # what is missing of less is named later
-        raise ValueError(f"config.json asks for {asked:,} numbers, the weights are {there:,}")
-
-
-def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """The numbers within a JSON value, with the names of the fields that hold them."""
-    if isinstance(value, dict | list):
-        for key, inside in (
-            value.items() if isinstance(value, dict) else ((name, one) for one in value)
-        ):
-            yield from _numbers(str(key), inside)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield name, value
 
 
 @lru_cache(maxsize=16)
@@ -167,7 +114,6 @@ def _frozen(path: str, device: str, stamps: tuple[Stamp | None, ...]) -> PreTrai
     } | pooler
     try:
         with unreadable(f"{path}: not a readable checkpoint", OSError):
-            _refuse_size(Path(path), pooler)
             model, report = _OUR_OWN.get(kind, AutoModel).from_pretrained(
                 path, output_loading_info=True, **options
             )
@@ -175,30 +121,12 @@ def _frozen(path: str, device: str, stamps: tuple[Stamp | None, ...]) -> PreTrai
         logging.set_verbosity(before)
     if report["missing_keys"]:  # they would be drawn at random
         raise OSError(f"{path}: the checkpoint lacks {sorted(report['missing_keys'])[0]}")
-    if dropped := _dropped(report["unexpected_keys"], model):
-        raise OSError(
-            f"{path}: config.json leaves out layers that the checkpoint has, such as"
-            f" {line_of(dropped[0])}"
-        )
     for name, tensor in model.state_dict().items():
         if not torch.isfinite(tensor).all():
             raise OSError(
                 f"{path}: not a readable checkpoint ({name} has numbers that are not finite)"
             )
     return model.requires_grad_(False).to(device)
-
-
-def _dropped(unexpected: Iterable[str], model: PreTrainedModel) -> list[str]:
-    """Names that differ from a weight of the model in the number of a layer alone.
-
-    Others are of a pretraining head.
-    """
-    known = {_NUMBER.sub(".#", f".{name}") for name in model.state_dict()}
-    return sorted(
-        name
-        for name in unexpected
-        if _NUMBER.sub(".#", f".{name.removeprefix(f'{model.base_model_prefix}.')}") in known
-    )
 
 
 def load_backbone(path: Path, device: str = "cpu") -> PreTrainedModel:

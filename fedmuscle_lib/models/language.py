@@ -36,11 +36,6 @@ class LanguageModel(TextEncoder):
     def build_head(
         head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int
     ) -> nn.Module:
-        if not backbone.config.tie_word_embeddings:
-            raise ValueError(
-                f"a {backbone.config.model_type} whose output layer is not its token embeddings is"
-                " not known"
-            )
         return nn.Identity()
 
     def embed(self, inputs: Tensor) -> Tensor:

@@ -38,11 +38,6 @@ class SegFormer(FeatureMaps):
         return [f"stages.{i}" for i in range(backbone.config.num_encoder_blocks)]
 
     def width(self, backbone: PreTrainedModel) -> int:
-        if (stages := backbone.config.num_encoder_blocks) != len(self.read):
-            raise ValueError(
-                f"{backbone.name_or_path}/config.json: num_encoder_blocks is {stages}, and the"
-                f" decoder reads {len(self.read)} stages"
-            )
         return (
             sum(backbone.config.hidden_sizes)
             if self.pooled_stages == "all"

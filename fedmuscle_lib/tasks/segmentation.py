@@ -59,10 +59,6 @@ class SemanticSegmentation(Task):
             targets[row] = F.interpolate(
                 torch.from_numpy(scene)[None, None].float(), size=size, mode="nearest"
             )[0, 0].long()
-        if not (targets != IGNORED).any():
-            raise DataError(
-                f"{path}: crowds cover every pixel of every image, and these are ignored"
-            )
         return Samples(coco.load(images, encoding), targets, coco.names), coco.classes
 
     def n_outputs(self, classes: tuple[int, ...]) -> int:

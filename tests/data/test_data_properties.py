@@ -1,13 +1,14 @@
 """Properties of local draws, partitions and masks, for any labels and any image."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pycocotools import mask as coco
 
-from fedmuscle_lib.data.coco_checks import plain_mask, segmentation_fault
+from fedmuscle_lib.data.coco import plain_mask
 from fedmuscle_lib.data.samples import Samples, draw_local
 
 labels_of = st.integers(1, 6).flatmap(
@@ -36,20 +37,21 @@ def test_a_local_draw_has_each_sample_once_and_is_even_over_classes(labels, data
 
 
 @given(arrays(bool, st.tuples(st.integers(1, 12), st.integers(1, 12))))
-def test_run_lengths_are_read_as_pycocotools_reads_them(mask):
+def test_run_lengths_of_either_kind_are_the_mask(mask):
     height, width = mask.shape
-    rle = coco.encode(np.asfortranarray(mask, np.uint8))
-    counts = rle["counts"].decode()
     column_by_column = mask.T.ravel()
-    edges = np.flatnonzero(
-        np.diff(np.concatenate([[False], column_by_column, [not column_by_column[-1]]]))
-    )
-    lengths = np.diff(np.concatenate([[0], edges])).tolist()
-    for segmentation in (
-        {"size": [height, width], "counts": counts},
-        {"size": [height, width], "counts": lengths},
-    ):
-        assert segmentation_fault(segmentation, height, width) == ""
+    edges = np.flatnonzero(np.diff(column_by_column, prepend=False))
+    lengths = np.diff(edges, prepend=0, append=mask.size).tolist()
+    for counts in (coco.encode(np.asfortranarray(mask, np.uint8))["counts"].decode(), lengths):
+        segmentation = {"size": [height, width], "counts": counts}
         assert np.array_equal(plain_mask(segmentation, height, width), mask)
-    longer = {"size": [height, width], "counts": [*lengths, 1]}
-    assert "add up" in segmentation_fault(longer, height, width)
+    with pytest.raises(ValueError, match="add up"):
+        plain_mask({"size": [height, width], "counts": [*lengths, 1]}, height, width)
+
+
+@given(st.integers(1, 12), st.integers(1, 12))
+def test_a_polygon_around_an_image_covers_it_and_one_far_outside_is_refused(height, width):
+    around = np.array([0, 0, width, 0, width, height, 0, height])
+    assert plain_mask([around.tolist()], height, width).all()
+    with pytest.raises(ValueError, match="a polygon from"):
+        plain_mask([(around + 3 * max(height, width)).tolist()], height, width)

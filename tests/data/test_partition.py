@@ -38,14 +38,6 @@ def test_skew_grows_as_alpha_falls():
     assert shares == sorted(shares) and shares[0] < 0.4 < 0.85 < shares[-1]
 
 
-def test_the_address_alone_decides():
-    first, again, other = (
-        np.concatenate(divided(address=address)[0])
-        for address in ((0, "IC10"), (0, "IC10"), (1, "IC10"))
-    )
-    assert np.array_equal(first, again) and not np.array_equal(first, other)
-
-
 def test_more_than_there_is_for_everybody_is_an_error():
     with pytest.raises(
         ValueError,

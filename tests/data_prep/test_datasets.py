@@ -699,35 +699,6 @@ def test_coco_does_not_wait_for_what_is_queued(monkeypatch, tmp_path, failure):
     assert len(fetched) < 100
 
 
-@pytest.mark.parametrize(
-    ("document", "why"),
-    [
-        (
-            {"images": [{"id": 1}], "annotations": [], "categories": []},
-            "a record of its images lacks one of file_name, height, id, width",
-        ),
-        (
-            {"images": [], "annotations": [{"bbox": []}], "categories": []},
-            "a record of its annotations lacks one of area, bbox, image_id",
-        ),
-        (
-            {"images": [], "annotations": [], "categories": [3]},
-            "not a COCO instances file (number 0 of its categories is no record)",
-        ),
-        ({"images": []}, "not a COCO instances file (it lacks a list of annotations)"),
-        ([], "not a COCO instances file (it lacks a list of images)"),
-    ],
-)
-def test_coco_records_without_what_they_need_are_named(archives, data_dir, capsys, document, why):
-    content = json.dumps(document).encode()
-    miniature.write_zip(
-        archives / "annotations_trainval2017.zip",
-        {f"a/instances_{s}2017.json": content for s in ("train", "val")},
-    )
-    assert _run("coco", "--archives", archives, "--data-dir", data_dir) == 2
-    assert f"a/instances_train2017.json: {why}" in capsys.readouterr().err
-
-
 def test_coco_images_come_one_by_one_and_what_is_missing_later(server, archives, data_dir, capsys):
     miniature.coco(archives, zips=False)
     server.files = {

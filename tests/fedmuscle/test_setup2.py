@@ -330,29 +330,6 @@ def test_a_checkpoint_of_another_kind_is_refused(settings):
         )
 
 
-def test_a_segformer_of_three_stages_is_refused(settings, world, tmp_path):
-    shutil.copytree(world / "models", tmp_path / "models")
-    config = tmp_path / "models/segformer/config.json"
-    config.write_text(
-        config.read_text().replace('"num_encoder_blocks": 4', '"num_encoder_blocks": 3')
-    )
-    with pytest.raises(
-        OSError,
-        match=(
-            r"segformer: config.json leaves out layers that the checkpoint has, such as stages\.3\."
-        ),
-    ):
-        build(settings(users=(7, 8), others=1, models_path=tmp_path / "models"))
-    SegformerModel.from_pretrained(config.parent).save_pretrained(
-        config.parent
-    )  # whose weights are of three stages too
-    with pytest.raises(
-        ValueError,
-        match=r"segformer/config.json: num_encoder_blocks is 3, and the decoder reads 4 stages",
-    ):
-        build(settings(users=(7, 8), others=1, models_path=tmp_path / "models"))
-
-
 def test_texts_have_no_augmented_views(settings, store):
     with pytest.raises(ValueError, match="user 9 reads texts"):
         run(settings(algorithm="simclr", users=(7, 9), others=1), progress=str, store=store)
@@ -486,7 +463,7 @@ def test_texts_of_which_nothing_can_be_predicted_are_refused(damaged, world):
             lambda content: content.pop("000002.png"),
             "image_file_name_to_caption.pkl: 000002.png has no caption",
         ),
-        (lambda content: content.update({"000001.png": []}), r"000001.png has \[\] for a caption"),
+        (lambda content: content.update({"000001.png": []}), "000001.png has no caption"),
         (lambda content: content.update({"000001.png": " "}), "000001.png has ' ' for a caption"),
     ],
 )

@@ -4,8 +4,6 @@ family and placement of LoRA.
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -94,24 +92,6 @@ def test_kept_states_are_the_plain_path(settings, family, blocks):
     torch.testing.assert_close(model(kept), model(inputs[ROWS]), rtol=1e-4, atol=1e-5)
 
 
-def test_a_language_model_without_lora_has_nothing_to_train(settings):
-    with pytest.raises(ValueError, match="lora_blocks: without LoRA user 11 has nothing to train"):
-        _client(settings, FAMILIES["gpt2"], lora_blocks="none")
-
-
-def test_a_frozen_representation_is_kept_whole(settings):
-    client = _client(settings, 3)
-    client.model.freeze_representation()
-    state = client.model.frozen(client.train.inputs[:4])
-    assert set(state) == {"features"} and state["features"].shape == (
-        4,
-        client.model.projection.in_features,
-    )
-    assert [p for p in client.model.parameters() if p.requires_grad] == list(
-        client.model.head.parameters()
-    )
-
-
 def test_users_of_one_checkpoint_share_their_states(settings):
     """The public set's states of users 1 and 4, who read it alike; their local data differ."""
     federation = build(settings(users=(1, 3, 4), others=1, lora_blocks="last"))
@@ -134,27 +114,6 @@ def test_states_beyond_the_budget_lie_in_a_file(settings, monkeypatch):
         assert not list(Path(states._folder.name).iterdir())
 
 
-@pytest.mark.skipif(
-    not hasattr(os, "posix_fallocate"), reason="a system that can't reserve room on a disk"
-)
-def test_a_disk_without_room_is_an_error_that_names_the_folder_and_the_size(settings, monkeypatch):
-    """Without the reservation the system would end the process at the first write to the mapped
-    file.
-    """
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(frozen, "BUDGET_BYTES", 100)
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    client = _client(settings, 3, lora_blocks="last")
-    with pytest.raises(
-        OSError,
-        match=r"fedmuscle-.*: no room for .* GB of frozen states \(.*No space left.*\); TMPDIR",
-    ):
-        FrozenStates().of(client.model, client.train.inputs)
-
-
 def test_operations_are_counted_as_written_and_as_done(settings, counted):
     """As written a step passes through the whole backbone; done are the adapted blocks, and the
     frozen ones once a sample.
@@ -172,16 +131,6 @@ def test_operations_are_counted_as_written_and_as_done(settings, counted):
     samples = len(client.train) + len(client.evaluation)
     frozen_pass = prepared // samples
     assert written - ran == frozen_pass * 2 * len(client.train)
-
-
-@pytest.mark.slow
-def test_a_resumed_run_has_the_costs_of_the_uninterrupted_one(settings, cut_off_and_resumed):
-    cut_off_and_resumed(
-        settings(
-            users=(1, 4), others=1, lora_blocks="last", rounds=2, local_epochs=1, evaluate_every=2
-        ),
-        1,
-    )
 
 
 def test_views_pass_through_everything(settings):

@@ -127,13 +127,6 @@ def test_it_is_a_vit_on_the_standardised_map_of_the_stem(folder):
     torch.testing.assert_close(found, by_hand)
 
 
-def test_another_side_is_an_error(folder):
-    """Even one that has as many places: the paddings would be others."""
-    for side in (SIDE - 1, 2 * SIDE):
-        with pytest.raises(ValueError, match=f"reads pictures of 64 x 64 px, got {side} x {side}"):
-            load_backbone(folder)(torch.zeros(1, 3, side, side))
-
-
 def test_the_stem_stays_in_evaluation_mode(folder):
     backbone, pixels = load_backbone(folder), scaled(_images())
     before = backbone(pixels).last_hidden_state

@@ -1,5 +1,3 @@
-import copy
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -77,14 +75,3 @@ def test_adapters_that_are_switched_off_change_nothing():
             layer.enable_adapters(False)
     inputs = torch.ones(1, 6, dtype=torch.float64)
     torch.testing.assert_close(network(inputs), plain(inputs), rtol=0, atol=0)
-
-
-def test_a_copy_has_matrices_of_its_own():
-    network = _network(merged=True)
-    copied = copy.deepcopy(network)
-    inputs = torch.ones(1, 6, dtype=torch.float64)
-    before = network(inputs)
-    for parameter in copied.parameters():
-        parameter.data.zero_()
-    torch.testing.assert_close(network(inputs), before, rtol=0, atol=0)
-    assert not copied(inputs).any()

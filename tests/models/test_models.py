@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from data_prep.pretrain.hybrid_vits import RECIPES
@@ -74,20 +73,6 @@ def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path, tm
         load_backbone(checkpoint_folder(tmp_path, "google/vit-nowhere"))
 
 
-def test_minis_checkpoints_are_shipped():
-    """Every model of the paper's setups, and nothing else."""
-    settings = Settings(profile="mini")
-    assert {
-        row.model
-        for name in ("setup1", "setup2_generation", "setup1_unequal")
-        for row in SETUPS[name]
-    } == set(settings.backbones)
-    files = list(settings.models_path.rglob("*.safetensors"))
-    assert {path.parent.name for path in files} == set(settings.backbones.values()) and sum(
-        path.stat().st_size for path in files
-    ) < 25e6
-
-
 def test_smalls_checkpoints_are_those_that_data_prep_writes():
     """One for every model of every setup."""
     backbones = Settings(profile="small").backbones
@@ -114,27 +99,6 @@ def test_a_vits_cls_token_stands_before_its_patches(models_path):
         )  # of the last block, before the layer norm
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "why"),
-    [
-        ("intermediate_size", 4000, "asks for [0-9,]+ numbers, the weights are"),
-        ("intermediate_size", 10**9, r"has the intermediate_size 1e\+09"),
-        ("num_hidden_layers", 100_000, "has the num_hidden_layers 100000"),
-        ("image_size", -32, "has the image_size -32"),
-        ("layer_norm_eps", float("inf"), "has the layer_norm_eps inf"),
-        ("layer_norm_eps", float("nan"), "has the layer_norm_eps nan"),
-    ],
-)
-def test_a_checkpoint_that_asks_for_more_than_its_weights_is_refused_before_anything_is_allocated(
-    models_path, tmp_path, field, value, why
-):
-    folder = Path(shutil.copytree(models_path / TINY, tmp_path / TINY))
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {field: value}))
-    with pytest.raises(OSError, match=f"{TINY}: not a readable checkpoint .*config.json {why}"):
-        load_backbone(folder)
-
-
 def _changed(models_path: Path, folder: Path, **fields: Any) -> Path:
     """A copy of the checkpoint whose config has other fields."""
     shutil.copytree(models_path / TINY, folder)
@@ -143,46 +107,11 @@ def _changed(models_path: Path, folder: Path, **fields: Any) -> Path:
     return folder
 
 
-def test_a_checkpoint_of_more_layers_than_its_config_says_is_refused(models_path, tmp_path):
-    """Weights of a pretraining head, which no config counts, are left out as ever."""
-    with pytest.raises(
-        OSError,
-        match=(
-            r"vit: config.json leaves out layers that the checkpoint has, such as .*layers?\.11\."
-        ),
-    ):
-        load_backbone(_changed(models_path, tmp_path / "vit", num_hidden_layers=11))
-    headed = _changed(models_path, tmp_path / "headed")
-    tensors = load_file(headed / "model.safetensors") | {
-        "classifier.0.weight": torch.ones(2),
-        "classifier.bias": torch.ones(2),
-    }
-    save_file(tensors, headed / "model.safetensors", {"format": "pt"})
-    assert load_backbone(headed)
-
-
-def test_a_checkpoint_that_is_a_pickle_is_called_one(models_path, tmp_path):
+def test_a_checkpoint_that_is_a_pickle_is_not_read(models_path, tmp_path):
     folder = _changed(models_path, tmp_path / "vit")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(
-        OSError,
-        match=(
-            r"vit: .*it has pytorch_model.bin, a pickle, .*save_pretrained writes the"
-            r" model.safetensors"
-        ),
-    ):
+    with pytest.raises(OSError, match=r"vit: not a readable checkpoint .*model\.safetensors"):
         load_backbone(folder)
-
-
-def test_too_little_memory_is_no_damaged_checkpoint(models_path, tmp_path, monkeypatch):
-    def full(*given, **named):
-        raise RuntimeError(
-            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
-        )
-
-    monkeypatch.setattr(AutoModel, "from_pretrained", full)
-    with pytest.raises(RuntimeError, match="can't allocate memory"):
-        load_backbone(_changed(models_path, tmp_path / "vit"))
 
 
 def test_a_family_that_is_not_known_is_named_with_its_file(models_path, tmp_path):
@@ -192,15 +121,6 @@ def test_a_family_that_is_not_known_is_named_with_its_file(models_path, tmp_path
         match=f"^{folder / 'config.json'}: model_type 'llama' is not known; known: vit, ",
     ):
         untrained(folder)
-
-
-def test_a_class_may_have_any_name(models_path, tmp_path):
-    """ImageNet-21k has bricklayers."""
-    folder = Path(shutil.copytree(models_path / TINY, tmp_path / TINY))
-    config = json.loads((folder / "config.json").read_text())
-    labels = {"id2label": {"9999": "bricklayer"}, "label2id": {"bricklayer": 9999}}
-    (folder / "config.json").write_text(json.dumps(config | labels))
-    assert load_backbone(folder)
 
 
 def test_random_weights_do_not_pass_for_the_papers(models_path):

@@ -140,20 +140,3 @@ def test_tfidf_is_that_of_the_texts():
         targets = [answer] * len(unseen)
         reached = TASKS["TC"].by_words(words(TEXTS, labels), words(unseen, targets))
         assert reached == pytest.approx(100 * theirs.score(unseen, targets))
-
-
-def test_texts_of_one_class_need_no_regression():
-    assert TASKS["TC"].by_words(words(TEXTS, [3] * 6), words(["a dog", "a cat"], [3, 1])) == 50
-
-
-def test_texts_without_any_word_need_no_regression():
-    """A word has two letters or more."""
-    assert (
-        TASKS["TC"].by_words(words(["?", "a", "b"], [0, 1, 1]), words(["a dog", "!"], [1, 0])) == 50
-    )
-
-
-def test_a_run_says_what_the_words_of_its_texts_give(settings, store):
-    s = settings(algorithm="probe", setup="setup2", users=(6, 9), rounds=1)
-    told = run(s, store=store).provenance["tfidf"]
-    assert told.keys() == {"9"} and 10 < told["9"] <= 100

@@ -52,11 +52,6 @@ def test_correlations_that_no_models_have_are_refused(m, with_anchor, among):
         correlated(m, with_anchor, among)
 
 
-def test_vectors_have_their_covariance():
-    u = draw(ALIKE, 20_000, 2).flatten(1)
-    torch.testing.assert_close(torch.cov(u), ALIKE, atol=0.03, rtol=0)
-
-
 def test_with_one_other_the_bound_is_that_of_infonce():
     r, covariance = 0.6, correlated(1, 0.6, 0.0)
     z, x = u = draw(covariance, 32, 4)

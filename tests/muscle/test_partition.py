@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_prep.datasets.partition import SIZES, Part, divide, division, fit, shares
+from data_prep.datasets.partition import SIZES, Part, divide, division, fit
 from data_prep.io.entry import SourceError
 
 LABELS, TEST_LABELS = np.arange(5000) % 10, np.arange(4000) % 10
@@ -42,12 +42,6 @@ def test_parts_are_disjoint_and_of_the_sizes_asked_for(alpha, seed):
     assert all(line["got"] == line["asked"] for line in parts.sizes)
 
 
-def test_even_parts_are_balanced():
-    parts = division("IC10", LABELS, TEST_LABELS, {"clients": 2, "pool": 505}, _rng())
-    for rows in parts.train:
-        assert np.ptp(_counts(LABELS, rows)) <= 1
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_dirichlet_parts_are_uneven_and_a_users_splits_alike(seed):
     options = {"clients": 3, "pool": 300, "val": 300, "test": 300, "alpha": 0.1}
@@ -64,39 +58,12 @@ def test_dirichlet_parts_are_uneven_and_a_users_splits_alike(seed):
     ) / 4 > 100  # and users differ
 
 
-def test_shares_follow_alpha():
-    """The mean of the largest of three shares of Dirichlet(alpha): nearly all for a small alpha, a
-    third for a large one.
-    """
-    for alpha, low, high in (
-        (0.01, 0.95, 1.0),
-        (0.1, 0.8, 0.92),
-        (1.0, 0.58, 0.64),
-        (1000, 0.33, 0.36),
-    ):
-        drawn = np.random.default_rng(1).dirichlet([alpha] * 3, 2000).max(1).mean()
-        weights = shares(2000, 3, alpha, np.random.default_rng(1))
-        assert low < drawn < high
-        assert np.allclose(weights.sum(1), 1)
-        assert abs((weights / weights.sum(0)).max(0).mean() - drawn) < 0.01
-
-
 def test_a_scarce_class_is_shared():
     labels = np.array([0] * 7 + [1] * 100)
     first, second = divide(labels, [40, 40], np.full((2, 2), 0.5), _rng())
     assert sorted([(labels[first] == 0).sum(), (labels[second] == 0).sum()]) == [3, 4]
     with pytest.raises(SourceError, match="108 samples were asked for, there are 107"):
         divide(labels, [54, 54], np.full((2, 2), 0.5), _rng())
-
-
-def test_a_seed_says_it_all():
-    same, again, other = (
-        division("IC10", LABELS, TEST_LABELS, {"alpha": 0.5, "public": None}, _rng(seed))
-        for seed in (4, 4, 5)
-    )
-    assert np.array_equal(same.train[0], again.train[0])
-    assert np.array_equal(same.public, again.public)
-    assert set(same.train[0]) != set(other.train[0])
 
 
 def test_sizes_are_appendix_gs():

@@ -11,20 +11,9 @@ import torch
 from fedmuscle_lib.data.encodings import Pixels, Tokens
 from fedmuscle_lib.tasks import TASKS
 from fedmuscle_lib.tasks.segmentation import IGNORED
-from fedmuscle_lib.tasks.single_label import SingleLabelClassification
 from fedmuscle_lib.tasks.text_generation import NO_TOKEN
 
 # --- reading
-
-
-def test_a_task_that_does_not_say_how_it_is_read_can_not_be_made():
-    """No other task's reader stands in."""
-
-    class AudioClassification(SingleLabelClassification):
-        pass
-
-    with pytest.raises(TypeError, match="abstract.*_read"):
-        AudioClassification("AC", folder="AC/esc50", n_classes=50)
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
@@ -184,7 +173,3 @@ def test_trivial_answers_where_the_training_samples_say_nothing():
     assert TG.trivial(torch.tensor([[9, NO_TOKEN]]), texts) == pytest.approx(
         3
     )  # 0, 1 and 2 are one as likely as another
-
-
-def test_only_perplexity_is_better_when_lower():
-    assert [name for name, task in TASKS.items() if task.lower_is_better] == ["TG"]
