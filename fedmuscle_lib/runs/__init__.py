@@ -3,13 +3,11 @@ is not stored.
 
 In the order of their imports: ``settings`` (of any run), ``system`` (the seam to the federations),
 ``address`` (all that a run depends on), ``history``, ``store`` (on disk), ``progress``, ``loop``
-(round after round), ``compute`` (one run), ``workers`` (many runs; ``cluster`` are their processes
-on this machine), and ``short_runs`` (fingerprints of the arithmetic).
+(round after round), ``compute`` (one run) and ``workers`` (many runs).
 """
 
 from __future__ import annotations
 
-from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.compute import NotStored, available, run, stored
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.progress import Interrupted

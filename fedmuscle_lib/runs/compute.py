@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 
 from fedmuscle_lib.core.files import user_path
 from fedmuscle_lib.runs.address import Address, address_of, cached_digests
-from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.history import History, Origin
 from fedmuscle_lib.runs.loop import Listener, train
 from fedmuscle_lib.runs.progress import also_calling, showing
@@ -57,8 +56,8 @@ def run(
         Diverged: a local loss, or what a party sends, is no longer finite; the message names the
             party.
         Busy: ``wait`` is false and another process is computing this run.
-        NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored.
-        Damaged: its result was lost after it was stored.
+        NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored, or its result was lost after it
+            was stored.
         ValueError: models are to be saved and the system keeps none, or a stored run that is
             computed again for them has other metrics.
     """
@@ -104,11 +103,11 @@ def _compute_again(address: Address, found: History[S], tell: Progress, models: 
 
 
 def fetched(address: Address, settings: S, store: Store) -> History[S]:
-    """A run that has just been found or computed; raises Damaged if it can't be read any more."""
+    """A run that has just been found or computed; raises NotStored if it is there no more."""
     history = history_at(address, settings, store)
     if history is None:
-        raise Damaged(
-            f"{settings.title}: its result in {store.root} was lost or damaged after it was stored"
+        raise NotStored(
+            f"{settings.title}: its result in {store.root} was lost after it was stored"
         )
     return history
 
@@ -200,5 +199,5 @@ class StoringListener(Listener):
     def last(self) -> bytes | None:
         return self._entry.load_checkpoint()
 
-    def discard(self, why: str) -> None:
-        self._entry.discard_checkpoint(why)
+    def discard(self, error: Exception) -> None:
+        self._entry.discard_checkpoint(error)
