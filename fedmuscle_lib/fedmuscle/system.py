@@ -1,8 +1,8 @@
 """FedMuscle's system: from settings to a federation, and its rounds.
 
 In the order of their imports: ``dependencies`` (what a run depends on), ``build`` (the federation),
-``rounds``, ``model_card`` and ``export`` (trained users as folders), ``arms`` (runs of a table),
-``ablations``, and ``fingerprints`` of what they compute.
+``rounds``, ``model_card`` and ``export`` (trained users as folders), ``arms`` (runs of a table)
+and ``ablations``.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def _client(count: int, scheduler: str | None) -> Iterator[Client]:
             n_workers=count,
             threads_per_worker=1,
             memory_limit=0,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
             security=True,  # who else could connect could run code
         ) as cluster,
@@ -154,6 +154,7 @@ def _compute_there(
     """Compute the runs on the client's workers and store them; raises as :func:`run_all`."""
     import distributed
 
+    store.root.mkdir(parents=True, exist_ok=True)
     ticks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     topic = f"fedmuscle-{client.id}"
     client.subscribe_topic(topic, lambda event: ticks.put(event[1]["tick"]))

@@ -25,7 +25,6 @@ from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.runs import Busy, Record, stored
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.archive import archive, write_archive
-from fedmuscle_lib.runs.store import faults
 
 # --- run: options
 
@@ -638,9 +637,9 @@ def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch)
     if broken != "fedmuscle_lib.cli.runs.index":
         assert (reference / "provenance.json").read_bytes() == before
     shipped = reference.parent / "runs.zip"
-    assert shipped.exists() == (broken != "pathlib.Path.write_bytes") and not faults(shipped)
+    assert shipped.exists() == (broken != "pathlib.Path.write_bytes")
     assert main(["runs", "ship", str(reference)]) == 0
-    assert len(archive(shipped).sums) == 2 and not faults(shipped)
+    assert len(archive(shipped)) == 2
     assert sorted(path.name for path in reference.iterdir()) == [
         "README.md",
         "provenance.json",

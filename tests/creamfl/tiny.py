@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fingerprints import TINY_NETWORKS
+
 from fedmuscle_lib.creamfl.build import Federation, build
-from fedmuscle_lib.creamfl.fingerprints import TINY_NETWORKS
 from fedmuscle_lib.creamfl.settings import Settings
 
 CLIENTS = {"images": 2, "texts": 2, "pairs": 2}

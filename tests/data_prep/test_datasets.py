@@ -1220,10 +1220,9 @@ def test_a_list_that_is_no_text_is_named(archives, data_dir, capsys):
 def test_two_runs_do_not_meet_and_a_killed_ones_scraps_go(archives, data_dir, capsys):
     miniature.tiny_imagenet(archives)
     command = ["tiny-imagenet", "--archives", archives, "--data-dir", data_dir]
-    killed, others = data_dir / ".tiny-imagenet-killed", data_dir / ".tiny-imagenet-original"
-    for folder, whose in ((killed, "tiny-imagenet"), (others, "")):
+    killed, others = data_dir / ".tiny-imagenet-12345678", data_dir / ".tiny-imagenet-mine"
+    for folder in (killed, others):
         (folder / "new").mkdir(parents=True)
-        (folder / ".fedmuscle-scratch").write_text(whose)
     with FileLock(data_dir / ".tiny-imagenet.lock"):
         assert _run(*command) == 2
     assert "another `data_prep tiny-imagenet` is at work here" in capsys.readouterr().err

@@ -441,9 +441,8 @@ def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, models_path, capsys)
 
 
 def test_what_a_killed_run_leaves_is_not_taken_for_whole(archives, models_path, capsys):
-    (models_path / ".pretrained-abc/minilm-l6").mkdir(parents=True)
-    (models_path / ".pretrained-abc/minilm-l6/config.json").write_text("{}")
-    (models_path / ".pretrained-abc/.fedmuscle-scratch").write_text("pretrained")
+    (models_path / ".pretrained-abcdefgh/minilm-l6").mkdir(parents=True)
+    (models_path / ".pretrained-abcdefgh/minilm-l6/config.json").write_text("{}")
     _stand_in(archives, "minilm-l6", save(_tiny_bert()))
     code, out, _ = _run(
         capsys, "pretrained", "minilm-l6", "--archives", archives, "--models-path", models_path

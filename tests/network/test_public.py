@@ -11,7 +11,6 @@ import torch
 from toys import Breaks, Net, assert_same
 
 from fedmuscle_lib.core.errors import RefusedMessage
-from fedmuscle_lib.core.ownership import scratch
 from fedmuscle_lib.data.public import CAPTIONS, first_images, public_digest
 from fedmuscle_lib.network import public
 from fedmuscle_lib.network.messages import CONTENT, Fetch, Files, pack, unpack
@@ -114,11 +113,8 @@ def test_captions_are_fetched_for_who_reads_texts(mini_world, tmp_path):
 
 
 def test_what_a_killed_party_left_of_a_fetch_is_removed(small_world, tmp_path):
-    with scratch(tmp_path, "fetch-user-1") as place:
-        left = tmp_path / ".fetch-user-1-left"
-        left.mkdir()
-        (place / ".fedmuscle-scratch").rename(left / ".fedmuscle-scratch")
-        (left / "half.png").touch()
+    (tmp_path / ".fetch-user-1-12345678").mkdir()
+    (tmp_path / ".fetch-user-1-12345678/half.png").touch()
     terms = Terms(
         name="a",
         public={"images": public_digest(small_world / VOC, 8, "images")},
