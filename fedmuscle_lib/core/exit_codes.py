@@ -48,18 +48,19 @@ def carried_out(
     except Exception as error:
         if _TRACEBACK in arguments:
             traceback.print_exc()
-        print(f"error: {line_of(_text(error), LONGEST)}", file=sys.stderr)
+        print(f"error: {line_of(_text(error, mistakes), LONGEST)}", file=sys.stderr)
         # nobody typed what diverged or what another party sent
         mistaken = isinstance(error, (*_MISTAKES, *mistakes))
         return MISTAKE if mistaken and not isinstance(error, Diverged | RefusedMessage) else FAILURE
 
 
-def _text(error: Exception) -> str:
+def _text(error: Exception, mistakes: tuple[type[Exception], ...]) -> str:
     text = error.format_message() if hasattr(error, "format_message") else str(error)
+    text = text or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if out_of_memory(error):
         return f"the memory is too small for this: make sizes, batches or jobs smaller ({text})"
-    if isinstance(error, typer.TyperException | ValueError | RuntimeError | OSError | LookupError):
-        return text or type(error).__name__
-    return f"{type(error).__name__}: {text} ({_TRACEBACK} shows where)"
+    if isinstance(error, (*_MISTAKES, RuntimeError, OSError, *mistakes)):
+        return text
+    return f"a fault of this program, {type(error).__name__}: {text} ({_TRACEBACK} shows where)"

@@ -51,49 +51,34 @@ def python_path() -> str:
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The content of a regular file of at most ``most`` bytes.
+    """The content of a file of at most ``most`` bytes.
 
     Raises:
         NoFile: naming the file; it is missing.
-        DataError: naming the file; it is larger, a folder or a device, or can't be read.
+        DataError: naming the file; it is larger, or can't be read.
     """
     with opened(path, most) as file:
-        content = file.read(
-            min(most, os.fstat(file.fileno()).st_size) + 1
-        )  # so many bytes are allocated
-    if len(content) > most:
-        raise DataError(f"{path}: larger than {most:,} bytes")
-    return content
+        return file.read()
 
 
 @contextmanager
 def opened(path: Path, most: int = MOST_BYTES) -> Iterator[BinaryIO]:
-    """A regular file of at most ``most`` bytes, open for reading.
+    """A file of at most ``most`` bytes, open for reading.
 
     Raises:
         NoFile, DataError: as :func:`read_bytes`, also for what can't be read inside.
     """
+    if path.is_fifo():  # it would be waited for
+        raise DataError(f"{path}: a pipe or a device, not a file")
     try:
-        # a pipe that nobody writes to would be waited for
-        with open(
-            path,
-            "rb",
-            opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)),
-        ) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise DataError(f"{path}: a pipe or a device, not a file")
-            if status.st_size > most:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size > most:
                 raise DataError(f"{path}: larger than {most:,} bytes")
             yield file
     except FileNotFoundError:
         raise NoFile(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:  # the second for a name that no file can have
-        raise (
-            error
-            if isinstance(error, DataError)
-            else DataError(f"{path}: {getattr(error, 'strerror', None) or error}")
-        ) from None
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
 
 
 Stamp = tuple[int, int, int, int]

@@ -108,11 +108,9 @@ def exchange(new: Path, folder: Path, own: Iterable[str], last: str) -> None:
     known = {name for name in own if (folder / name).is_file()}
     for name in fresh:
         reach(folder / name, folder)
-        if name not in known and (folder / name).exists():
-            if digest(folder / name) != digest(new / name):
-                raise NotOurs(
-                    f"{folder / name}: not what this command wrote, and left alone; {_ELSE}"
-                )
+        there = folder / name
+        if name not in known and there.exists() and digest(there) != digest(new / name):
+            raise NotOurs(f"{there}: not what this command wrote, and left alone; {_ELSE}")
     for name in [*(known & {last}), *(known - {*fresh})]:
         (folder / name).unlink(missing_ok=True)
         with suppress(OSError):  # something is left in it

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,29 +88,3 @@ def check_finite(party: str, tensors: Mapping[str, Tensor], when: str = "") -> N
                 f"{party}: {name!r} is not finite after training{when}; is lr or an option too"
                 " large?"
             )
-
-
-def resume_optimiser(
-    party: str, name: str, optimiser: torch.optim.Optimizer, state: dict[str, Any]
-) -> None:
-    """Give an optimiser its state; torch would take any, and with moments of other shapes than the
-    weights' the process may end.
-
-    Raises:
-        ValueError: naming the party and the optimiser; the state is none of its own.
-    """
-    before = _options(optimiser)
-    optimiser.load_state_dict(state)
-    fits = all(
-        like(t, p) or t.ndim == 0 for p, own in optimiser.state.items() for t in own.values()
-    )
-    if not fits or _options(optimiser) != before:
-        raise ValueError(f"{party}: the state of its {name} optimiser is none of this model's")
-
-
-def _options(optimiser: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Each group's learning rate and the like."""
-    return [
-        {name: value for name, value in group.items() if name != "params"}
-        for group in optimiser.param_groups
-    ]

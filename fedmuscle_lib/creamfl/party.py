@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.randomness import batches
-from fedmuscle_lib.core.training import FlopMeter, check_finite, put_weights, resume_optimiser
+from fedmuscle_lib.core.training import FlopMeter, check_finite, put_weights
 from fedmuscle_lib.models import FrozenStates
 
 CLIP, MOMENTUM, WEIGHT_DECAY = (
@@ -282,7 +282,7 @@ class Party:
         for modality, model in self.models.items():
             put_weights(self.name, model, model.trainable_state(), state["models"][modality])
         put_weights(self.name, self.head, self.head.state_dict(), state["head"])
-        resume_optimiser(self.name, self.recipe.optimiser, self._optimiser, state["optimiser"])
+        self._optimiser.load_state_dict(state["optimiser"])
         self._epochs, self._counted, self._embedded = state["epochs"], state["counted"], None
         self.meter.total, self.meter.done = state["flops"]
         self.meter.per_step = {tuple(key): flops for key, flops in state["per_step"]}

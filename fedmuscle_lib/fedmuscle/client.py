@@ -24,7 +24,7 @@ from torch.nn import Parameter
 
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.randomness import batches, derived_seed, generator
-from fedmuscle_lib.core.training import FlopMeter, check_finite, put_weights, resume_optimiser
+from fedmuscle_lib.core.training import FlopMeter, check_finite, put_weights
 from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedmuscle.augmentation import View, weak
 from fedmuscle_lib.fedmuscle.messages import LabelSpace, Reply
@@ -479,6 +479,6 @@ class Client:
         """Continue as if training had never stopped."""
         self._load(state["model"])
         for name, optimiser in (("local", self._local), ("alignment", self._alignment)):
-            resume_optimiser(f"user {self.user.number}", name, optimiser, state[name])
+            optimiser.load_state_dict(state[name])
         self.kept, self._epochs = state["kept"], state["epochs"]
         self.meter.total, self.meter.done = state["flops"]

@@ -23,9 +23,9 @@ def server() -> Server:
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        (None, "as a NoneType; a plain tensor"),
+        (None, "as a NoneType; a dense tensor"),
         (Z.numpy(), "as a ndarray"),
-        (Z.to_sparse(), "as a sparse_coo tensor"),
+        (Z.to_sparse(), "as a Tensor; a dense tensor"),
         (Z.to("meta"), "on meta; cpu is expected"),
         (Z.long(), "as torch.int64; floating-point numbers"),
         (Z[:-1], r"of shape \(7, 4\); \(8, 4\) is expected"),
