@@ -23,7 +23,7 @@ from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.dependencies import checkpoint_of
 from fedmuscle_lib.models import architecture_of
 from fedmuscle_lib.runs import RunSettings, named, system_of
-from fedmuscle_lib.runs.loop import Listener, train
+from fedmuscle_lib.runs.loop import train
 from fedmuscle_lib.tasks import TASKS
 
 RECORDED = Path(__file__).with_name("recorded")
@@ -140,7 +140,7 @@ def runs(system: str, **where: Any) -> dict[str, RunSettings]:
 
 def fingerprint(settings: Any) -> dict[str, Any]:
     """Versions, processor, rounding, losses, metrics and bytes of a short run."""
-    record = train(settings, Listener())
+    record = train(settings)
     every = system_of(settings).key(settings)["versions"] | versions(*_models(settings))
     losses = record.tables["losses"].iloc[:, 2:].astype(object)  # without round and whose they are
     return {

@@ -15,10 +15,10 @@ from tempfile import TemporaryDirectory
 from fedmuscle_lib.core.files import user_path
 from fedmuscle_lib.runs.address import Address, address_of, cached_digests
 from fedmuscle_lib.runs.history import History, Origin
-from fedmuscle_lib.runs.loop import Listener, train
+from fedmuscle_lib.runs.loop import train
 from fedmuscle_lib.runs.progress import also_calling, showing
 from fedmuscle_lib.runs.settings import RunSettings, S
-from fedmuscle_lib.runs.store import Entry, Store, default_store
+from fedmuscle_lib.runs.store import Store, default_store
 from fedmuscle_lib.runs.system import Progress, Tick, system_of
 
 _log = logging.getLogger("fedmuscle")
@@ -180,24 +180,9 @@ def compute_here(
     with entry.lock(wait):
         if store.find(address) is not None:
             return False
-        entry.save(train(settings, StoringListener(entry, tell), models).pack())
+
+        def of_this_run(tick: Tick) -> None:
+            tell(replace(tick, address=entry.address))
+
+        entry.save(train(settings, of_this_run, entry, models).pack())
         return True
-
-
-class StoringListener(Listener):
-    """A listener of the process that asks for a run: it stores checkpoints and passes ticks on."""
-
-    def __init__(self, entry: Entry, tell: Progress) -> None:
-        self._entry, self._tell = entry, tell
-
-    def tick(self, tick: Tick) -> None:
-        self._tell(replace(tick, address=self._entry.address))
-
-    def keep(self, checkpoint: bytes) -> None:
-        self._entry.save_checkpoint(checkpoint)
-
-    def last(self) -> bytes | None:
-        return self._entry.load_checkpoint()
-
-    def discard(self, error: Exception) -> None:
-        self._entry.discard_checkpoint(error)

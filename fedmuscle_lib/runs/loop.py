@@ -1,6 +1,6 @@
 """A run in progress: rounds, checkpoints, and at the end a record.
 
-It knows no store, and reports to a listener.
+Its checkpoints go to an entry of a store.
 """
 
 from __future__ import annotations
@@ -22,38 +22,25 @@ from fedmuscle_lib.core.errors import Diverged, out_of_memory
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.settings import RunSettings
-from fedmuscle_lib.runs.store import Record, packed, unpacked
-from fedmuscle_lib.runs.system import Tick, system_of
+from fedmuscle_lib.runs.store import Entry, Record, packed, unpacked
+from fedmuscle_lib.runs.system import Progress, Tick, system_of
 
 # Large tensors in huge pages, where Linux grants them on request. Torch reads this when it makes
 # its first tensor.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
-class Listener:
-    """Receiver of what a run in progress reports, in this process or another.
-
-    This one keeps nothing.
-    """
-
-    def tick(self, tick: Tick) -> None:
-        """A round is finished."""
-
-    def keep(self, checkpoint: bytes) -> None:
-        """Keep this in place of the last checkpoint."""
-
-    def last(self) -> bytes | None:
-        """Return the last checkpoint, if there is one."""
-        return None
-
-    def discard(self, error: Exception) -> None:
-        """The last checkpoint can't be resumed from."""
-
-
-def train(settings: RunSettings, listener: Listener, models: Path | None = None) -> Record:
+def train(
+    settings: RunSettings,
+    tell: Progress = lambda tick: None,
+    entry: Entry | None = None,
+    models: Path | None = None,
+) -> Record:
     """Train and evaluate, from the last checkpoint on if there is one.
 
     Args:
+        tell: called with each tick.
+        entry: where checkpoints are kept; none are if it is None.
         models: folder that the trained models are written to.
 
     Raises:
@@ -64,7 +51,7 @@ def train(settings: RunSettings, listener: Listener, models: Path | None = None)
     """
     try:
         with fixed_state(settings.threads):
-            training = _Training.resumed(settings, listener)
+            training = _Training.resumed(settings, tell, entry)
             record = training.complete()
             if models is not None:
                 training.system.save(training.experiment, models)
@@ -75,8 +62,8 @@ def train(settings: RunSettings, listener: Listener, models: Path | None = None)
 
 
 class _Training:
-    def __init__(self, settings: RunSettings, listener: Listener) -> None:
-        self.settings, self.listener = settings, listener
+    def __init__(self, settings: RunSettings, tell: Progress, entry: Entry | None) -> None:
+        self.settings, self.tell, self.entry = settings, tell, entry
         address = address_of(settings)
         self.address, self.inputs = str(address), dict(address.inputs)
         self.system = system_of(settings)
@@ -84,21 +71,21 @@ class _Training:
         self.seconds, self.finished_rounds = 0.0, 0
 
     @classmethod
-    def resumed(cls, settings: RunSettings, listener: Listener) -> _Training:
+    def resumed(cls, settings: RunSettings, tell: Progress, entry: Entry | None) -> _Training:
         """Return the run with its finished rounds, or from its start if the checkpoint can't be
         read.
         """
-        training = cls(settings, listener)
-        if (content := listener.last()) is None:
+        training = cls(settings, tell, entry)
+        if entry is None or (content := entry.load_checkpoint()) is None:
             return training
         try:
             training._restore(unpacked(content))
         except Exception as error:  # what is restored is whatever lay there
             if out_of_memory(error):
                 raise
-            listener.discard(error)
-            return cls(settings, listener)
-        listener.tick(Tick(settings.title, training.finished_rounds, settings.rounds, resumed=True))
+            entry.discard_checkpoint(error)
+            return cls(settings, tell, entry)
+        tell(Tick(settings.title, training.finished_rounds, settings.rounds, resumed=True))
         return training
 
     def complete(self) -> Record:
@@ -112,8 +99,9 @@ class _Training:
                 raise
             self.seconds += time.perf_counter() - began
             self.finished_rounds = round + 1
-            self.listener.keep(packed(self._checkpoint()))
-            self.listener.tick(replace(tick, seconds=self.seconds))
+            if self.entry is not None:
+                self.entry.save_checkpoint(packed(self._checkpoint()))
+            self.tell(replace(tick, seconds=self.seconds))
         tables = {
             name: _table(name, self.experiment.rows[name], columns)
             for name, columns in self.system.tables.items()

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fedmuscle_lib import run
 from fedmuscle_lib.runs import Tick, named
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.runs.loop import Listener, train
+from fedmuscle_lib.runs.loop import train
 from fedmuscle_lib.runs.store import packed
 
 
@@ -63,7 +63,7 @@ def test_a_run_has_the_same_numbers_whatever_the_caller_told_torch(
         few = {"clients": 3, "local_epochs": 1, "network": "small_cnn"}
         own = TINY | {"models_path": mini_world / "models"} if system == "creamfl" else few
         s = named(system).settings(**own | {"data_dir": mini_world, "rounds": 1})
-    right = train(s, Listener())
+    right = train(s)
     with ExitStack() as stack:
         for caller in (
             torch.autocast("cpu", torch.bfloat16),
@@ -74,5 +74,5 @@ def test_a_run_has_the_same_numbers_whatever_the_caller_told_torch(
             stack.enter_context(caller)
         stack.callback(torch.set_default_dtype, torch.get_default_dtype())
         torch.set_default_dtype(torch.float64)
-        record = train(s, Listener())
+        record = train(s)
     assert record.tables["metrics"].equals(right.tables["metrics"])
