@@ -50,12 +50,6 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_tables_which_are_read_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["anchored", "self", "local"])
-def test_others_resume_to_the_same_tables(settings, cut_off_and_resumed, name):
-    cut_off_and_resumed(settings(algorithm=name))
-
-
-@pytest.mark.slow
 def test_the_three_replies_train_alike(settings, store, mini_world):
     """Accuracies move in steps of one sample; float rounding may flip a few of a thousand, so
     metrics agree to 0.5 points.
@@ -95,11 +89,6 @@ def test_missing_data_is_named(settings, store, tmp_path):
     (tmp_path / "nowhere").mkdir()
     with pytest.raises(DataError, match="nowhere.*client_1.pkl.*no such file"):
         quiet(settings(data_dir=tmp_path / "nowhere"), store)
-
-
-def test_missing_checkpoint_is_named(settings, store, tmp_path):
-    with pytest.raises(FileNotFoundError, match="vit-small"):
-        quiet(settings(models_path=tmp_path), store)
 
 
 def test_a_public_set_that_is_smaller_than_asked_for_is_named(settings, store):
@@ -183,9 +172,3 @@ def test_a_full_disk_is_told_as_such(settings, store, monkeypatch):
     monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(OSError, match="No space left on device: .*checkpoint.pt"):
         quiet(settings(algorithm="local"), store)
-
-
-def test_a_store_that_cannot_be_written_is_named(settings, store):
-    store.root.write_text("a file where a folder should be")
-    with pytest.raises(OSError, match="runs"):
-        quiet(settings(), store)

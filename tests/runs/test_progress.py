@@ -41,16 +41,6 @@ def test_a_bar_counts_the_rounds_of_all_missing_runs(capsys, monkeypatch):
     )
 
 
-def test_a_bar_tells_runs_of_one_name_apart(capsys, monkeypatch):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    with showing(2, [Settings(rounds=3), Settings(rounds=3, lr=0.1)], None) as tell:
-        for k in (1, 2, 3):
-            tell(replace(TICK, round=k, address="one"))
-            tell(replace(TICK, round=k, address="other"))
-    last = capsys.readouterr().err.split("\r")[-1]
-    assert last.startswith("2 of 2 runs: ") and " 6/6 " in last
-
-
 def test_where_nobody_watches_each_finished_run_is_a_line(capsys):
     with showing(12, [Settings(rounds=3)] * 10, None) as tell:
         for k in (1, 2, 3):

@@ -4,8 +4,6 @@ they are true.
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -124,16 +122,6 @@ def test_a_damaged_shipped_run_is_told_and_left_where_it_is(layered, caplog):
     assert str(path) in caplog.text
 
 
-def test_a_run_computed_again_after_damage_is_the_same(settings, store, caplog):
-    s = settings(algorithm="local", users=(6,), rounds=1)
-    first = run(s, progress=str, store=store)
-    (path,) = store.root.glob("*/run.zip")
-    path.write_bytes(path.read_bytes()[:-50])
-    again = run(s, progress=str, store=store)
-    pd.testing.assert_frame_equal(first.metrics, again.metrics, check_exact=True)
-    assert "computed again" in caplog.text
-
-
 def test_shipped_runs_lie_below_computed_ones(layered):
     found, entry, caveats = layered.find(HERE)
     assert entry.shipped and caveats == ()
@@ -218,10 +206,3 @@ def test_a_run_that_is_being_computed_is_not_deleted(layered):
     with entry.lock(), pytest.raises(Busy):
         layered.entry(HERE).delete()
     assert entry.folder.exists()
-
-
-def test_a_stored_file_is_readable_with_common_tools(tmp_path):
-    (tmp_path / "run.zip").write_bytes(record().pack())
-    shutil.unpack_archive(tmp_path / "run.zip", tmp_path / "out")
-    assert json.loads((tmp_path / "out/provenance.json").read_text())["torch"] == "2.13"
-    assert pd.read_csv(tmp_path / "out/metrics.csv").value.iloc[0] == pytest.approx(np.pi)

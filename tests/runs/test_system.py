@@ -20,7 +20,6 @@ from fedmuscle_lib.runs import (
     RunSettings,
     System,
     Tick,
-    named,
     stored,
     system,
 )
@@ -141,11 +140,6 @@ def test_a_stored_run_of_a_system_that_there_is_not_counts_as_missing(store, mon
     assert changed({"profile": "mini", "walkers": 4}, "walk") == "", "and can be listed"
 
 
-def test_a_file_names_no_module():
-    with pytest.raises(ValueError, match="unknown system 'os'; known: creamfl, fedloge, fedmuscle"):
-        named("os")
-
-
 def test_a_system_without_models_says_so(store, tmp_path):
     with pytest.raises(ValueError, match="runs of walk keep no models"):
         run(Walk(), progress=str, store=store, save_models=tmp_path)
@@ -213,15 +207,3 @@ def test_an_error_of_a_listener_loses_nothing(store, tmp_path, caplog):
     assert history.metrics.equals(
         run(Walk(), progress=str, store=Store(tmp_path / "quiet")).metrics
     )
-
-
-def test_rows_that_the_system_does_not_declare_are_an_error(store, monkeypatch):
-    monkeypatch.setitem(_Walking.tables, "costs", {"round": int, "walker": int})
-    with pytest.raises(
-        ValueError,
-        match=(
-            r"costs: rows of \['bytes', 'round', 'walker'\] where \['round', 'walker'\] are"
-            r" declared"
-        ),
-    ):
-        run(Walk(), progress=str, store=store)
