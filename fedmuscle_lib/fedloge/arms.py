@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,8 +18,6 @@ from fedmuscle_lib.runs.history import setting_of
 from fedmuscle_lib.runs.settings import parse
 
 Run = History[Settings]
-
-_NUMBER = re.compile(r"[+-]?\d*\.?\d+(e[+-]?\d+)?")
 
 
 def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int]) -> list[Run]:
@@ -40,46 +37,33 @@ def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int
         ValueError: settings that no run can have.
         NotStored, and what else ``run_all`` raises.
     """
-    asked: dict[str, str] = {}
+    chosen: dict[str, str] = {}
     for arm in arms:
-        own = _settings(common, arm, 0)
-        asked.setdefault(
-            own.algorithm + own.method.Options(**own.own_options).model_dump_json(), arm
-        )
-    names = list(asked.values())
-    wanted = [(arm, _settings(common, arm, seed)) for seed in seeds for arm in names]
-    beside = available(
-        {f"{arm} on seed {own.seed}": [own] for arm, own in wanted if arm != names[0]}
-    )
-    wanted = [
-        (arm, own)
-        for arm, own in wanted
-        if arm == names[0] or f"{arm} on seed {own.seed}" in beside
-    ]
-    finished = run_all([own for _, own in wanted])
+        own = _settings(common, arm, seeds[0])
+        options = own.method.Options(**own.own_options).model_dump_json()
+        chosen.setdefault(own.algorithm + options, arm)
+    first, *others = chosen.values()
+    wanted = {
+        f"{arm} on seed {seed}": (arm, _settings(common, arm, seed))
+        for seed in seeds
+        for arm in (first, *others)
+    }
+    kept = available({name: [own] for name, (arm, own) in wanted.items() if arm != first})
+    pairs = [each for name, each in wanted.items() if each[0] == first or name in kept]
+    runs = run_all([own for _, own in pairs])
     return [
-        replace(run, setting=setting_of(arm))
-        for run, (arm, _) in zip(finished, wanted, strict=True)
+        replace(run, setting=setting_of(arm)) for run, (arm, _) in zip(runs, pairs, strict=True)
     ]
 
 
 def _settings(common: dict[str, Any], arm: str, seed: int) -> Settings:
     algorithm, _, setting = arm.partition(", ")
     option, _, value = setting.partition(" ")
-    own = (
-        {f"{algorithm}.{option}": float(value) if _NUMBER.fullmatch(value) else value}
-        if setting
-        else {}
+    options = common.get("options", {}) | (
+        {f"{algorithm}.{option}": float(value)} if setting else {}
     )
-    return parse(
-        Settings,
-        {
-            **common,
-            "algorithm": algorithm,
-            "seed": seed,
-            "options": {**common.get("options", {}), **own},
-        },
-    )
+    own = {"algorithm": algorithm, "seed": seed, "options": options}
+    return parse(Settings, common | own)
 
 
 def sse_c_cosines(run: Run) -> pd.DataFrame:
@@ -94,9 +78,6 @@ def sse_c_cosines(run: Run) -> pd.DataFrame:
     frames = []
     for fitted, own in ((False, {"etf_steps": 0}), (True, {})):
         weight = FedLoGe(Problem(s.network, classes, s.seed), s.own_options | own).sse_c.weight
-        frames.append(
-            pd.DataFrame(
-                {"fitted": fitted, "class_a": a, "class_b": b, "cosine": cosines(weight).tolist()}
-            )
-        )
+        columns = {"class_a": a, "class_b": b, "cosine": cosines(weight).tolist()}
+        frames.append(pd.DataFrame({"fitted": fitted} | columns))
     return pd.concat(frames, ignore_index=True)

@@ -4,7 +4,7 @@ in one process.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -23,16 +23,6 @@ from fedmuscle_lib.fedloge.methods.method import Method, Problem, Recipe
 from fedmuscle_lib.fedloge.preprocessing import LocalData, Preprocessing
 from fedmuscle_lib.fedloge.server import Server
 from fedmuscle_lib.fedloge.settings import Settings
-
-COLUMNS = (
-    "round",
-    "scope",
-    "head",
-    "masked",
-    "group",
-    "value",
-    "clients",
-)  # of :meth:`Federation.evaluate`
 
 
 def build(settings: Settings) -> Federation:
@@ -84,9 +74,6 @@ class Federation:
         classes: the classes' names, if the test set has them.
         server: with the shared tensors and the ledger of bytes.
         clients: by number, those with training samples or a local test.
-
-    Raises:
-        ValueError: no client has samples.
     """
 
     def __init__(
@@ -126,7 +113,6 @@ class Federation:
 
         Raises:
             Diverged: a client's loss or update is not finite; the message names it.
-            RefusedMessage: an update can't be averaged; the message names the client.
         """
         drawn = self.server.participants(round)
         for number in drawn:
@@ -168,25 +154,24 @@ class Federation:
                     message, round, self._test, common
                 ):
                     found["personal", head, masked, group].append(value)
-        counted = (
-            (round, *cell, fmean(values), len(values) * (cell[0] == "personal"))
+        names = "scope", "head", "masked", "group"
+        return [
+            {"round": round}
+            | dict(zip(names, cell, strict=True))
+            | {"value": fmean(values), "clients": len(values) * (cell[0] == "personal")}
             for cell, values in found.items()
-        )
-        return [dict(zip(COLUMNS, row, strict=True)) for row in counted]
+        ]
 
     def tested(self) -> dict[tuple[str, str], int]:
         """Return the number of test samples by scope and group: of the test set, and of the local
         tests of all clients.
         """
-        sizes = Counter({("global", group): size for group, size in self._test.sizes().items()})
-        for client in self.clients.values():
-            sizes.update(
-                {
-                    ("personal", group): size
-                    for group, size in self._test.sizes(client.local_test).items()
-                }
-            )
-        return sizes
+        own = torch.cat([client.local_test for client in self.clients.values()])
+        return {
+            (scope, group): size
+            for scope, rows in (("global", slice(None)), ("personal", own))
+            for group, size in self._test.sizes(rows).items()
+        }
 
     def state(self) -> dict[str, Any]:
         """Return what rounds change, as tensors and plain containers, for :meth:`restore`."""

@@ -65,7 +65,7 @@ class Client:
 
     @torch.no_grad()
     def evaluate(
-        self, received: Message, round: int, test: TestSet, common: Tensor | None = None
+        self, received: Message, round: int, test: TestSet, common: Tensor
     ) -> Iterator[tuple[str, bool, str, float]]:
         """Yield head, whether absent classes are masked, group of classes and accuracy in per cent
         of the client's own model.
@@ -77,18 +77,16 @@ class Client:
             received: what the server sends.
             round: number of finished rounds.
             test: the whole test set.
-            common: (n, d), features of the whole test set by the received backbone, if somebody has
-                them; the client then reads its own rows of them, unless its backbone is another.
+            common: (n, d), features of the whole test set by the received backbone; the client
+                reads its own rows of them, unless its backbone is another.
 
         Raises:
             Diverged: logits are not finite; the message names the client and the head.
         """
         visit, rows = self._visit(received, round), self.local_test
         backbone = self.method.personal_backbone(visit)
-        if common is not None and backbone is visit.shared["backbone"]:
-            features = common[rows]
-        else:
-            features = test.features(backbone, rows)
+        shared = backbone is visit.shared["backbone"]
+        features = common[rows] if shared else test.features(backbone, rows)
         present = test.labels[rows].bincount(minlength=test.classes) > 0
         for name, head in self.method.personal_heads(visit).items():
             logits = finite(f"client {self.number}", name, head(features))

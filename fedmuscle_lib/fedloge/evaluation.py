@@ -34,17 +34,13 @@ class TestSet:
         groups: Mapping[str, Sequence[int]],
         preprocessing: Preprocessing,
     ) -> None:
-        self.images, self.labels, self.classes, self._preprocessing = (
-            samples.inputs,
-            samples.targets,
-            classes,
-            preprocessing,
-        )
-        self._groups = {ALL: torch.ones(classes, dtype=torch.bool, device=self.labels.device)}
-        for name, members in groups.items():
-            self._groups[name] = torch.zeros_like(self._groups[ALL]).index_fill_(
-                0, self.labels.new_tensor(list(members)), True
-            )
+        self.images, self.labels, self.classes = samples.inputs, samples.targets, classes
+        self._preprocessing = preprocessing
+        every = torch.arange(classes, device=self.labels.device)
+        self._groups = {  # whether a class is in it, (c,)
+            name: torch.isin(every, self.labels.new_tensor(list(members)))
+            for name, members in {ALL: range(classes), **groups}.items()
+        }
 
     def features(self, backbone: nn.Module, rows: Tensor | slice = slice(None)) -> Tensor:
         """Features (n, d) of the test images, or of some rows of them."""

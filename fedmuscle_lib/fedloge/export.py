@@ -5,17 +5,16 @@ training.
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from fedmuscle_lib.core import ownership
-from fedmuscle_lib.core.errors import DataError, line_of, shown
-from fedmuscle_lib.core.files import named, parse_json
+from fedmuscle_lib.core.errors import DataError, prefixed
+from fedmuscle_lib.core.files import put
 from fedmuscle_lib.core.tensors import like, load_tensors
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedloge.rounds import Rounds, inputs
@@ -27,7 +26,7 @@ FILE = "model.safetensors"
 
 def save(rounds: Rounds, folder: Path) -> None:
     """Write ``model.safetensors``: the shared tensors, each client's own, and in its metadata
-    settings and data.
+    settings and data as JSON.
 
     Tensors are called "shared/<name>" and "client <number>/<name>". A fixed classifier, which
     follows from the seed, is not among them.
@@ -37,17 +36,14 @@ def save(rounds: Rounds, folder: Path) -> None:
         OSError: the folder can't be written.
     """
     claim(folder)
-    s, tensors = rounds.settings, _by_name(rounds.state())
-    metadata = {
+    s = rounds.settings
+    about = {
         "system": s.system,
         "settings": json.dumps(s.recorded()),
         "inputs": json.dumps(inputs(s)),
     }
-    with ownership.scratch(folder, "model") as new, named(folder / FILE):
-        save_file(
-            {name: tensor.contiguous() for name, tensor in tensors.items()}, new / FILE, metadata
-        )
-        os.replace(new / FILE, folder / FILE)
+    tensors = {name: tensor.contiguous() for name, tensor in _by_name(rounds.state()).items()}
+    put(folder / FILE, to_bytes(tensors, about))
 
 
 def claim(folder: Path) -> None:
@@ -57,16 +53,13 @@ def claim(folder: Path) -> None:
     Raises:
         NotOurs: a link, or another file, lies there.
     """
-    ownership.reach(folder / FILE, folder)
-    if (folder / FILE).exists():
-        about: dict[str, str] = {}
-        with suppress(DataError):
-            about = load_tensors(folder / FILE)[1]
-        if about.get("system") != Settings.system:
-            raise ownership.NotOurs(
-                f"{folder / FILE}: not a model that was saved by this command; move it away, or"
-                " name another folder"
-            )
+    ownership.reach(path := folder / FILE, folder)
+    with suppress(DataError):
+        if not path.exists() or load_tensors(path)[1].get("system") == Settings.system:
+            return
+    raise ownership.NotOurs(
+        f"{path}: not a model that was saved by this command; move it away, or name another folder"
+    )
 
 
 def _by_name(state: dict[str, Any]) -> dict[str, Tensor]:
@@ -85,11 +78,11 @@ def load(path: Path, norm: float | None = None, **changes: Any) -> Rounds:
     Args:
         path: a file that :func:`save` wrote, or its folder.
         norm: of the realigned global head's rows; the run's own by default.
-        changes: settings that are to be others, such as ``data_dir`` or ``options``.
+        changes: settings to replace, such as ``data_dir`` or ``options``.
 
     Raises:
-        DataError: no such file, one that is damaged, one with other tensors than its settings ask
-            for, or the data are not those that it was trained with; the message names it.
+        DataError: no such file, no saved model, or the data are not those that it was trained with;
+            the message names it.
         ValueError: settings that no run can have.
     """
     path = path / FILE if path.is_dir() else path
@@ -99,39 +92,22 @@ def load(path: Path, norm: float | None = None, **changes: Any) -> Rounds:
             " writes one"
         )
     tensors, about = load_tensors(path)
-    try:
-        given, trained_with = (
-            parse_json(about[name].encode(), f"{path}: {name}") for name in ("settings", "inputs")
-        )
-        if about["system"] != Settings.system:
-            raise DataError(
-                f"{path}: a model of {line_of(about['system'])}, not of {Settings.system}"
-            )
-        saved = parse(Settings, given)  # without changes: if something is wrong, it is the file's
-    except (KeyError, ValueError) as error:
-        raise (
-            error
-            if isinstance(error, DataError)
-            else DataError(f"{path}: not a saved model ({line_of(str(error))})")
-        ) from None
-    options = (
-        saved.options
-        | changes.pop("options", {})
-        | ({} if norm is None else {"fedloge.realigned_norm": norm})
-    )
-    rounds = Rounds(settings := parse(Settings, given | changes | {"options": options}))
-    if changed := [
-        name for name, digest in inputs(settings).items() if trained_with.get(name) != digest
-    ]:
-        raise DataError(
-            f"{path}: trained with another {changed[0]} than that in {settings.data_dir}"
-        )
+    if about.get("system") != Settings.system:
+        raise DataError(f"{path}: not a saved model of {Settings.system}")
+    with prefixed(f"{path}: not a saved model", (KeyError, ValueError)):
+        given, trained_with = json.loads(about["settings"]), json.loads(about["inputs"])
+        options = parse(Settings, given).options | changes.pop("options", {})
+    if norm is not None:
+        options["fedloge.realigned_norm"] = norm
+    settings = parse(Settings, given | changes | {"options": options})
+    rounds = Rounds(settings)
+    for name, digest in inputs(settings).items():
+        if trained_with.get(name) != digest:
+            raise DataError(f"{path}: trained with another {name} than that in {settings.data_dir}")
     state = rounds.state()
-    wanted = _by_name(state)
-    for name in wanted.keys() | tensors.keys():
-        if name not in tensors or name not in wanted or not like(tensors[name], wanted[name]):
-            raise DataError(f"{path}: {shown(name)} is not what its settings ask for")
-    for name, tensor in wanted.items():
+    for name, tensor in _by_name(state).items():
+        if not like(tensors.get(name), tensor):
+            raise DataError(f"{path}: {name} is not what its settings ask for")
         tensor.copy_(tensors[name])
     rounds.restore(state)
     return rounds

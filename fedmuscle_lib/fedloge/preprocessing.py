@@ -21,25 +21,18 @@ class Preprocessing:
     """Preprocessing of images for a network.
 
     Attributes:
-        mean, std: of each channel, for values from 0 to 1. Not stated in the paper. padding: black
-        pixels on each side, out of which training crops the image's own size again; 0 for none. The
-        authors' code: 4. flip: whether training mirrors every other image. The authors' code does;
-        where a mirrored image is of another class, as with
-            letters, it must not.
+        padding: black pixels on each side, out of which training crops the image's own size again;
+            0 for none. The authors' code: 4.
+        flip: whether training mirrors every other image. The authors' code does; where a mirrored
+            image is of another class, as with letters, it must not.
     """
 
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     padding: int = 4
     flip: bool = True
 
     def read(self, images: Tensor) -> Tensor:
-        """Normalise images (b, 3, h, w), uint8, to float32."""
-        mean, std = (
-            torch.tensor(values, device=images.device).view(3, 1, 1)
-            for values in (self.mean, self.std)
-        )
-        return (images.float() / 255 - mean) / std
+        """Map images (b, 3, h, w), uint8, to float32 from -1 to 1."""
+        return (images.float() / 255 - 0.5) / 0.5
 
     def drawn(self, b: int, draws: torch.Generator) -> Tensor:
         """Draw how each of b images is cropped and mirrored, (3, b): rows down, columns across, and
@@ -87,12 +80,8 @@ class LocalData:
     def __init__(
         self, client: int, samples: Samples, classes: int, preprocessing: Preprocessing, seed: int
     ) -> None:
-        self.client, self.samples, self.preprocessing, self._address = (
-            client,
-            samples,
-            preprocessing,
-            (seed, client),
-        )
+        self.client, self.samples, self.preprocessing = client, samples, preprocessing
+        self._address = seed, client
         self.counts = samples.targets.bincount(minlength=classes)
 
     def __len__(self) -> int:

@@ -1,20 +1,18 @@
-"""Reports of FedLoGe's runs: accuracies beside the authors' logs, paired differences and what they
-allow one to say, costs, departures.
+"""Tables of FedLoGe's runs: accuracies beside the authors' logs, paired differences, costs,
+departures from the authors' settings.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from fedmuscle_lib.data.labelled_sets import FOLDER
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.arms import Run
-from fedmuscle_lib.fedloge.authors import CELL, DATA, cells, logs, sweep
+from fedmuscle_lib.fedloge.authors import CELL, cells, sweep
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.report.provenance import (
     changed,
@@ -28,35 +26,23 @@ from fedmuscle_lib.report.provenance import (
 )
 from fedmuscle_lib.report.statistics import (
     beside,
-    interval,
     over_seeds,
     paired_difference,
-    side_of_zero,
     wide,
     wide_intervals,
     with_std,
 )
 
-TABLE_COLUMNS = [
-    *CELL,
-    "mean",
-    "std",
-    "n_seeds",
-    "ci_low",
-    "ci_high",
-    "authors_mean",
-    "authors_log",
-]
+STATISTICS = ["std", "n_seeds", "ci_low", "ci_high"]
+TABLE_COLUMNS = [*CELL, "mean", *STATISTICS, "authors_mean", "authors_log"]
 # What is subtracted from what: scope, minuend, subtrahend, each "<algorithm>, <head>".
-GLOBAL_REALIGNMENT = ("global", "fedloge, realigned", "fedloge, shared")
-LOCAL_REALIGNMENT = ("personal", "fedloge, local + realigned", "fedloge, local + shared")
-REALIGNMENTS = (GLOBAL_REALIGNMENT, LOCAL_REALIGNMENT)
+REALIGNMENTS = (
+    ("global", "fedloge, realigned", "fedloge, shared"),
+    ("personal", "fedloge, local + realigned", "fedloge, local + shared"),
+)
 HEADS = (
-    (
-        "personal",
-        "fedloge, shared + realigned",
-        "fedloge, local + realigned",
-    ),  # the README's way of predicting, and the code's
+    # the README's way of predicting, and the code's
+    ("personal", "fedloge, shared + realigned", "fedloge, local + realigned"),
     ("personal", "fedloge, local + shared", "fedloge, shared"),
     ("personal", "fedloge, local + shared", "fedloge, local"),
     ("global", "fedloge, sse_c", "fedloge, shared"),
@@ -71,12 +57,11 @@ OVER_OTHERS = (
     ("personal", "fedloge, local + realigned", "fedavg, head"),
     ("personal", "fedloge, local + shared", "fedrod, generic + personal"),
 )
-_MEASURES = {
+MEASURES = {
     ("global", False): "GM",
     ("personal", False): "PM",
     ("personal", True): "PM, masked",
 }  # by scope, and whether it is masked
-_MODELS = {"global": "global model", "personal": "personal models"}
 
 
 def scores(histories: Sequence[Run]) -> pd.DataFrame:
@@ -125,33 +110,27 @@ def over_others(histories: Sequence[Run]) -> pd.DataFrame:
         its columns, and since: the evaluated round from which on the interval has been on one side
             of 0; NaN if it is not at the end.
     """
-    settings = dict.fromkeys(
-        history.arm for history in histories if history.settings.algorithm == "fedloge"
-    )
+    arms = {run.arm: run for run in histories if run.settings.algorithm == "fedloge"}
     pairs = [
-        (scope, a.replace("fedloge", arm, 1), b) for arm in settings for scope, a, b in OVER_OTHERS
+        (scope, a.replace("fedloge", arm, 1), b) for arm in arms for scope, a, b in OVER_OTHERS
     ]
-    found, by = differences(histories, pairs), ["scope", "a", "b", "masked", "group"]
-    rounds = _paired(every_round(histories), pairs, ["round", "masked", "group"]).sort_values(
-        "round"
-    )
-    sides = rounds.assign(
-        side=[side_of_zero(*ends) for ends in rounds[["ci_low", "ci_high"]].to_numpy()]
-    ).groupby(by)
-    return (
-        found.merge(sides.apply(_since).rename("since").reset_index(), on=by, how="left")
-        if len(found)
-        else found.assign(since=None)
-    )
+    found = differences(histories, pairs)
+    rounds = _paired(every_round(histories), pairs, ["round", "masked", "group"])
+    by = ["scope", "a", "b", "masked", "group"]
+    since = [
+        (*key, _since(rows.sort_values("round"))) for key, rows in rounds.groupby(by, sort=False)
+    ]
+    return found.merge(pd.DataFrame(since, columns=[*by, "since"]), on=by, how="left")
 
 
 def _since(rounds: pd.DataFrame) -> float:
-    """The first round after which the side was never another than at the end; NaN if there is no
-    side at the end.
+    """The first round after which the interval's side of 0 was that of the end; NaN if the end has
+    none.
     """
-    end = rounds.side.iloc[-1]
-    last_other = max(rounds["round"][rounds.side != end], default=0)
-    return min(rounds["round"][rounds["round"] > last_other]) if end else float("nan")
+    sides = rounds.ci_low.gt(0).astype(int) - rounds.ci_high.lt(0)
+    others = rounds["round"][sides != sides.iloc[-1]]
+    later = rounds["round"][rounds["round"] > others.max()] if len(others) else rounds["round"]
+    return later.iloc[0] if sides.iloc[-1] else float("nan")
 
 
 def _paired(
@@ -163,7 +142,7 @@ def _paired(
         own = rows[rows.scope == scope]
         if {a, b} <= set(own.algorithm):
             found.append(paired_difference(own, a, b, by, "value").assign(scope=scope, a=a, b=b))
-    columns = ["scope", "a", "b", *by, "difference", "std", "n_seeds", "ci_low", "ci_high"]
+    columns = ["scope", "a", "b", *by, "difference", *STATISTICS]
     return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
 
 
@@ -204,14 +183,10 @@ def swept(histories: Sequence[Run], option: str) -> pd.DataFrame:
         for history in histories
     ]
     every = pd.concat(ends, ignore_index=True)
-    own = every[(every.scope == "global") & every.group.isin([ALL, "tail"])][
-        [option, "head", "group", "value"]
-    ]
-    return (
-        own.merge(sweep().assign(group=ALL), on=["norm", "group"], how="left")
-        if option == "norm"
-        else own.reset_index(drop=True)
-    )
+    rows = every[(every.scope == "global") & every.group.isin([ALL, "tail"])]
+    rows = rows[[option, "head", "group", "value"]].reset_index(drop=True)
+    theirs = sweep().assign(group=ALL)
+    return rows.merge(theirs, on=["norm", "group"], how="left") if option == "norm" else rows
 
 
 def costs(histories: Sequence[Run]) -> pd.DataFrame:
@@ -256,7 +231,7 @@ def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
     rows = table.assign(
         method=[label(f"{row.algorithm}, {row.head}") for row in table.itertuples()],
         column=[
-            _MEASURES[row.scope, row.masked] + ("" if row.group == ALL else f": {row.group}")
+            MEASURES[row.scope, row.masked] + ("" if row.group == ALL else f": {row.group}")
             for row in table.itertuples()
         ],
         cell=[
@@ -266,9 +241,7 @@ def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
     )
     found = wide(rows, "method", "column")
     order = [
-        name + group
-        for name in _MEASURES.values()
-        for group in ("", ": head", ": middle", ": tail")
+        name + group for name in MEASURES.values() for group in ("", ": head", ": middle", ": tail")
     ]
     return found[[name for name in order if name in found]].fillna("").rename_axis(columns=None)
 
@@ -278,157 +251,31 @@ def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
     points with their interval in a cell.
     """
     rows = differences.assign(
-        measure=[_MEASURES[row.scope, row.masked] for row in differences.itertuples()],
+        measure=[MEASURES[row.scope, row.masked] for row in differences.itertuples()],
         difference_of=[f"{label(row.a)} − {label(row.b)}" for row in differences.itertuples()],
     )
     return wide_intervals(rows, "difference", ["measure", "difference_of"], "group").fillna("")
 
 
-def verdict(row: Any) -> str:
-    """Say what a row of :func:`differences` allows one to say, such as "raises the tail by 3.10
-    points [1.00, 5.20]".
-
-    Where the interval contains 0, or there is none, it "leaves the tail undecided". Half of its
-    width is the smallest difference that these seeds could have told from 0.
-    """
-    what = "accuracy" if row.group == ALL else f"the {row.group}"
-    if pd.isna(row.ci_low):
-        return (
-            f"leaves {what} undecided ({row.difference:+.2f} points on one seed, without an"
-            " interval)"
-        )
-    side = side_of_zero(row.ci_low, row.ci_high)
-    if not side:
-        half = (row.ci_high - row.ci_low) / 2
-        return (
-            f"leaves {what} undecided ({row.difference:+.2f} points"
-            f" {interval(row.ci_low, row.ci_high)}; {half:.2f} would be decided)"
-        )
-    low, high = sorted((abs(row.ci_low), abs(row.ci_high)))
-    since = (
-        f", from round {row.since:.0f} on" if pd.notna(getattr(row, "since", float("nan"))) else ""
-    )
-    return (
-        f"{'raises' if side > 0 else 'lowers'} {what} by {abs(row.difference):.2f} points"
-        f" [{low:.2f}, {high:.2f}]{since}"
-    )
-
-
-def verdicts(differences: pd.DataFrame) -> str:
-    """Markdown, an item a difference: which models, what minus what, and its verdict on each group
-    of classes.
-    """
-    items = []
-    for (scope, a, b, masked), rows in differences.groupby(
-        ["scope", "a", "b", "masked"], sort=False
-    ):
-        which = _MODELS[scope] + (", masked" if masked else "")
-        items.append(
-            f"- {which}, {label(a)} instead of {label(b)}:"
-            f" {'; '.join(map(verdict, rows.itertuples()))}."
-        )
-    return "\n".join(items)
-
-
-def hypothesis(differences: pd.DataFrame) -> str:
-    """A Markdown sentence: whether global realignment raises the tail and lowers the head, as the
-    intervals have it.
-
-    Both must hold for "supported"; "contradicted" takes one interval on the other side of 0.
-    """
-    scope, a, b = GLOBAL_REALIGNMENT
-    rows = differences[
-        (differences.scope == scope) & (differences.a == a) & (differences.b == b)
-    ].set_index("group")
-    expected = {"tail": 1, "head": -1}
-    if missing := [name for name in expected if name not in rows.index]:
-        return f"The hypothesis can't be tested: no class is in the {' or the '.join(missing)}."
-    agreeing = [
-        sign * side_of_zero(rows.ci_low[name], rows.ci_high[name])
-        for name, sign in expected.items()
-    ]
-    outcome = (
-        "supported" if min(agreeing) > 0 else "contradicted" if min(agreeing) < 0 else "undecided"
-    )
-    said = "; ".join(verdict(row) for row in rows.loc[list(expected)].reset_index().itertuples())
-    return (
-        f"Hypothesis, that global realignment raises the tail and lowers the head: **{outcome}**."
-        f" It {said}."
-    )
-
-
 def about(histories: Sequence[Run]) -> str:
-    """The line above a figure: world, data, clients, seeds and what its bars are."""
+    """The line above a figure: world, data, clients and seeds."""
     s = histories[0].settings
-    return described(
-        histories,
-        f"{_titled(s.data)}, alpha {s.alpha:g}, imbalance {s.imbalance:g}",
-        f"{s.clients} clients",
-    )
+    data = f"{s.data}, alpha {s.alpha:g}, imbalance {s.imbalance:g}"
+    return described(histories, data, f"{s.clients} clients")
 
 
 def note(histories: Sequence[Run]) -> str:
-    """A Markdown line under a table: profile and seeds, the authors' logs, the meaning of ± and
-    brackets, and where the runs come from.
-    """
+    """A Markdown line under a table: profile, seeds, the authors' logs, and the runs' origins."""
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
+    logs = sorted(set(table(histories).authors_log.dropna()))
     sentences = [
-        (
-            "Ours | the authors'. Accuracies in per cent after the last round. Profile"
-            f" `{s.profile}`, {named(seeds)}."
-        ),
+        "Accuracies in per cent after the last round, ours | the authors'"
+        + (f" (log {', '.join(logs)})." if logs else ", who have no log of these settings."),
+        f"Profile `{s.profile}`, {named(seeds)}.",
         spread(seeds),
+        *origins(histories),
     ]
-    counts = Counter(history.arm for history in histories)
-    if fewer := [label(arm) for arm, count in counts.items() if count < len(seeds)]:
-        sentences.append(f"{', '.join(fewer)}: fewer seeds, and no ± where there is one.")
-    return " ".join([*sentences, *_authors(histories), *origins(histories)])
-
-
-def _authors(histories: Sequence[Run]) -> list[str]:
-    """Sentences: which logs the authors' figures are of, and what choosing the best round on the
-    test set would add to them.
-    """
-    s = histories[0].settings
-    theirs = cells(s)
-    theirs = theirs[theirs.algorithm.isin([history.settings.algorithm for history in histories])]
-    if theirs.empty:
-        return [
-            f"The authors have no log of `{s.data}` with alpha = {s.alpha:g} and imbalance ="
-            f" {s.imbalance:g}."
-        ]
-    known = (
-        logs()
-        .rename(columns={"log": "authors_log"})
-        .merge(theirs, on=[*CELL, "authors_log", "authors_mean"])
-    )
-    settings = [
-        f"`{row.authors_log}` ({row.clients} clients, {100 * row.participation:g} % of them in a"
-        " round)"
-        for row in known.drop_duplicates("authors_log").itertuples()
-    ]
-    gain = (known.best - known.authors_mean).max()
-    whose = _titled(f"{DATA[s.data]}_lt")
-    stands_in = (
-        []
-        if _titled(s.data) == whose
-        else [f"`{s.data}` is no {whose}, and its numbers are not expected to be."]
-    )
-    return [
-        (
-            f"The authors' are the last rounds of their logs {' and '.join(settings)} of {whose},"
-            f" alpha = {s.alpha:g}, imbalance = {s.imbalance:g}, one run each. Their best rounds,"
-            f" chosen on the test set, are up to {gain:.1f} points higher."
-        ),
-        *stands_in,
-    ]
-
-
-def _titled(data: str) -> str:
-    """Such as "CIFAR-10-LT"; a set of one's own keeps the name of its folder."""
-    return (
-        data.replace("cifar", "CIFAR-").replace("_lt", "-LT") if data.startswith("cifar") else data
-    )
+    return " ".join(sentences)
 
 
 def write(

@@ -34,31 +34,25 @@ class Rounds:
 
         Raises:
             Diverged: a loss, a tensor or a prediction is not finite; the message names the client.
-            RefusedMessage: an update can't be averaged; the message names the client.
         """
         s, server = self.settings, self.federation.server
         mean = self.federation.round(round)
         drawn = server.participants(round)
         for client in drawn:
             own = {"round": round + 1, "client": client}
-            bytes_ = {
-                "uplink_bytes": server.uplink[round, client],
-                "downlink_bytes": server.downlink[round, client],
-            }
-            self.rows["costs"].append(own | bytes_)
+            up, down = server.uplink[round, client], server.downlink[round, client]
+            self.rows["costs"].append(own | {"uplink_bytes": up, "downlink_bytes": down})
             self.rows["losses"].append(own | {"local": self.federation.clients[client].loss})
-        if (round + 1) % s.evaluate_every and round != s.rounds - 1:
-            return Tick(s.title, round + 1, s.rounds, len(drawn), mean)
-        rows = self.federation.evaluate(round + 1)
+        due = (round + 1) % s.evaluate_every == 0 or round == s.rounds - 1
+        rows = self.federation.evaluate(round + 1) if due else []
         self.rows["metrics"] += rows
-        shown = {
+        first = {
             row["scope"]: row["value"]
             for row in reversed(rows)
             if row["group"] == ALL and not row["masked"]
-        }  # the first head's
-        return Tick(
-            s.title, round + 1, s.rounds, len(drawn), mean, metrics=tuple(sorted(shown.items()))
-        )
+        }  # of each scope's heads
+        metrics = tuple(sorted(first.items()))
+        return Tick(s.title, round + 1, s.rounds, len(drawn), mean, metrics=metrics)
 
     def state(self) -> dict[str, Any]:
         return self.federation.state()
@@ -67,23 +61,14 @@ class Rounds:
         self.federation.restore(state)
 
     def facts(self) -> dict[str, Any]:
-        """Training samples of each class, the groups, and the clients that have nothing to train on
-        or to be tested on.
-        """
-        federation, clients, numbers = (
-            self.federation,
-            self.federation.clients,
-            range(self.settings.clients),
-        )
-        counts = torch.stack([client.data.counts for client in clients.values()]).sum(0).tolist()
+        """Training samples of each class, and the groups of classes."""
+        federation = self.federation
+        own = [client.data.counts for client in federation.clients.values()]
+        counts = torch.stack(own).sum(0).tolist()
         return {
             "samples": dict(zip(federation.classes, counts, strict=True)),
             "groups": {
                 name: [federation.classes[c] for c in members]
                 for name, members in federation.groups.items()
             },
-            "without_samples": [k for k in numbers if k not in clients or not len(clients[k].data)],
-            "without_test": [
-                k for k in numbers if k not in clients or not len(clients[k].local_test)
-            ],
         }

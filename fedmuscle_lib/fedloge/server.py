@@ -1,7 +1,8 @@
-"""The server: draws each round's participants, averages what they send, and keeps the ledger of
-bytes. It knows no network.
+"""The server: draws each round's participants, averages what they send, and counts the bytes.
 
-Of what a client sends it keeps a copy, which it checks, and every client gets a copy of its own.
+The server is an object in the run's process, and holds tensors by name, no network. Clients receive
+a copy of the shared tensors (:meth:`Server.send`) and return them after training
+(:meth:`Server.receive`). :meth:`Server.aggregate` averages them once all have answered.
 """
 
 from __future__ import annotations
@@ -13,10 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import RefusedMessage
 from fedmuscle_lib.core.randomness import generator
-from fedmuscle_lib.core.tensors import like
-from fedmuscle_lib.fedloge.messages import Message, Update, accepted
+from fedmuscle_lib.fedloge.messages import Message, Update, check
 
 
 class Server:
@@ -31,9 +30,6 @@ class Server:
     Attributes:
         tensors: the shared tensors after the last round.
         uplink, downlink: bytes by (round, client), rounds from 0.
-
-    Raises:
-        ValueError: for no clients or a share outside (0, 1].
     """
 
     def __init__(
@@ -43,17 +39,10 @@ class Server:
         participation: float,
         address: tuple[object, ...],
     ) -> None:
-        if not clients:
-            raise ValueError("a federation without clients: nobody has samples")
-        if not 0 < participation <= 1:
-            raise ValueError(f"participation = {participation}: a share in (0, 1] is needed")
         self.clients, self.participation, self.address = tuple(clients), participation, address
         self.tensors = dict(tensors)
         self.uplink: dict[tuple[int, int], int] = defaultdict(int)
         self.downlink: dict[tuple[int, int], int] = defaultdict(int)
-        self._awaited: dict[
-            int, int
-        ] = {}  # the round, by the client who is asked for an update in it
         self._received: dict[int, Update] = {}
 
     def participants(self, round: int) -> tuple[int, ...]:
@@ -69,7 +58,6 @@ class Server:
     def send(self, client: int, round: int) -> Message:
         """Hand the shared tensors to a participant of ``round`` and count them."""
         message = Message({name: tensor.clone() for name, tensor in self.tensors.items()})
-        self._awaited[client] = round
         self.downlink[round, client] += message.nbytes
         return message
 
@@ -77,15 +65,10 @@ class Server:
         """Take what a participant of ``round`` trained, and count it.
 
         Raises:
-            RefusedMessage: naming the client, if nothing was sent to it in this round, it has
-                answered already, or ``messages.accepted`` refuses the update.
+            RefusedMessage: naming the client, if the update can't be averaged (``messages.check``).
         """
-        if type(client) is not int or self._awaited.get(client) != round:
-            raise RefusedMessage(
-                f"client {client} sent an update in round {round + 1} that nobody asked it for"
-            )
-        self._received[client] = update = accepted(client, update, self.tensors)
-        del self._awaited[client]
+        check(client, update, self.tensors)
+        self._received[client] = update
         self.uplink[round, client] += update.nbytes
 
     def aggregate(self) -> None:
@@ -94,12 +77,7 @@ class Server:
 
         Buffers are averaged as parameters are, batch norm's running statistics among them. The mean
         of integers, such as batch norm's count of batches, is rounded to one.
-
-        Raises:
-            RefusedMessage: naming the clients that were asked and have not answered.
         """
-        if self._awaited:
-            raise RefusedMessage(f"no update from clients {sorted(self._awaited)}")
         updates = [self._received[client] for client in sorted(self._received)]
         self.tensors = weighted_mean(
             [update.tensors for update in updates], [update.samples for update in updates]
@@ -116,13 +94,8 @@ class Server:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on with what :meth:`state` gave."""
-        found = state["tensors"]
-        for name in self.tensors.keys() ^ found.keys() or [
-            name for name in found if not like(found[name], self.tensors[name])
-        ]:
-            raise ValueError(f"{name!r} is none of the shared tensors")
         self.tensors = {
-            name: found[name].to(tensor.device) for name, tensor in self.tensors.items()
+            name: state["tensors"][name].to(tensor.device) for name, tensor in self.tensors.items()
         }
         self.uplink, self.downlink = (
             defaultdict(int, state[ledger]) for ledger in ("uplink", "downlink")
