@@ -14,23 +14,14 @@ import pytest
 import toy
 
 from data_prep.__main__ import main as prepare
-from fedmuscle_lib import Settings as FedMuscle
 from fedmuscle_lib import Store, run
 from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.cli import fedloge as command
 from fedmuscle_lib.cli import form
-from fedmuscle_lib.cli import run as fedmuscles
 from fedmuscle_lib.fedloge import methods
-from fedmuscle_lib.fedloge.settings import PROFILES, Settings
+from fedmuscle_lib.fedloge.settings import Settings
 
 README = "--alpha_dirichlet 0.5 --IF 0.01 --beta 0 --gpu 0 --num_users 40 --frac 0.3"
-FLAGS = {
-    "alpha": "alpha_dirichlet",
-    "imbalance": "IF",
-    "device": "gpu",
-    "clients": "num_users",
-    "participation": "frac",
-}
 
 
 @pytest.fixture
@@ -63,36 +54,13 @@ def test_the_profiles_of_large_sets_run_on_a_miniature(
     archives = tmp_path / "archives"
     archives.mkdir()
     getattr(miniature_archives, name)(archives)
-    assert (
-        prepare(
-            [
-                command,
-                "--archives",
-                str(archives),
-                "--images",
-                str(archives),
-                "--data-dir",
-                str(tmp_path),
-            ]
-        )
-        == 0
-    )
-    cut = [
-        "--clients",
-        "3",
-        "--participation",
-        "1",
-        "--rounds",
-        "1",
-        "--local-epochs",
-        "1",
-        "--image-size",
-        "64",
-    ]
-    assert main(["fedloge", "--profile", name, "--data-dir", str(tmp_path), *cut]) == 0
-    assert (
-        "per client and round: 94.27 MB up" in capsys.readouterr().out
-    )  # ResNet-50's weights and statistics
+    places = f"--archives {archives} --images {archives} --data-dir {tmp_path}"
+    assert prepare([command, *places.split()]) == 0
+    cut = "--clients 3 --participation 1 --rounds 1 --local-epochs 1 --image-size 64"
+    run_it = ["fedloge", "--profile", name, "--data-dir", str(tmp_path), *cut.split()]
+    assert main(run_it) == 0
+    # ResNet-50's weights and statistics
+    assert "per client and round: 94.27 MB up" in capsys.readouterr().out
 
 
 # --- fedloge: options
@@ -121,12 +89,6 @@ def settings_of(monkeypatch):
 
 def test_the_readmes_command_is_understood(settings_of):
     settings = settings_of(f"{README} --profile paper")
-    assert (settings.alpha, settings.imbalance, settings.clients, settings.participation) == (
-        0.5,
-        0.01,
-        40,
-        0.3,
-    )
     assert settings.device == "cuda:0" and settings.options["fedprox.mu"] == 0
     named = {"options", "device"}  # the rest of the command is what the profile says anyhow
     assert settings.model_dump(exclude=named) == Settings(profile="paper").model_dump(exclude=named)
@@ -144,52 +106,6 @@ def test_their_names_stand_for_ours(settings_of):
     assert theirs == ours and theirs.device == "cpu"
 
 
-def page_of(name, capsys, monkeypatch):
-    """The page of help, and what it says of each option."""
-    monkeypatch.setenv("COLUMNS", "200")
-    assert main([name, "--help"]) == 0
-    page = capsys.readouterr().out
-    found = re.findall(r"│ --([\w-]+) (.*?)(?=│ --|╰)", page, flags=re.DOTALL)
-    return page, {option.replace("-", "_"): re.sub(r"[\s│]+", " ", text) for option, text in found}
-
-
-def test_help_groups_the_options_and_shows_ranges_flags_and_the_profiles_numbers(
-    capsys, monkeypatch
-):
-    page, texts = page_of("fedloge", capsys, monkeypatch)
-    assert re.findall(r"╭─ (.+?) ─", page)[1:] == [
-        "Federation",
-        "Data",
-        "Training",
-        "Machine",
-        "Flags of the original code",
-    ]
-    assert all(
-        f"{values.get('clients', 40)} in " in texts["clients"] for values in PROFILES.values()
-    )
-    assert (
-        "above 0; at most 1; 1.0 in imagenet_lt and inaturalist" in texts["imbalance"]
-        and "glyphs in mini" in texts["data"]
-    )
-    assert all(f"--{flag}." in texts[name] for name, flag in FLAGS.items())
-    assert "not the sparsity of SSE-C" in texts["beta"]
-
-
-def test_neither_systems_help_lists_the_others_options(capsys, monkeypatch):
-    _, ours = page_of("fedloge", capsys, monkeypatch)
-    _, theirs = page_of("run", capsys, monkeypatch)
-    assert (
-        set(Settings.model_fields) <= ours.keys() and set(FedMuscle.model_fields) <= theirs.keys()
-    )
-    assert not (ours.keys() | set(FLAGS.values())) & (
-        FedMuscle.model_fields.keys() - Settings.model_fields.keys()
-    )
-    assert not theirs.keys() & (
-        Settings.model_fields.keys() - FedMuscle.model_fields.keys() | {"beta"}
-    )
-    assert not set(fedmuscles.original.COUNTS) & ours.keys()
-
-
 # --- mistakes
 
 
@@ -197,26 +113,13 @@ def test_neither_systems_help_lists_the_others_options(capsys, monkeypatch):
     ("line", "message"),
     [
         ("fedloge --tau 0.2", "--tau"),
-        ("run --participation 0.5", "--participation"),
         ("fedloge --algorithm fedlodge", "unknown method 'fedlodge'; did you mean 'fedloge'?"),
-        ("fedloge --profile mimi", "unknown profile 'mimi'; did you mean 'mini'?"),
         ("fedloge --IF 2", "imbalance: Input should be less than or equal to 1"),
         ("fedloge --network resnet19", "network: unknown 'resnet19'; did you mean 'resnet18'"),
-        ("fedloge --beta much", "--beta"),
-        ("fedloge --beta -1", "options: fedprox.mu: Input should be greater than or equal to 0"),
         ('fedloge --beta 1 --options {"fedprox.mu":1}', "beta: --options has fedprox.mu too"),
-        ("fedloge --gpu 99", "device: 'cuda:99' can't be used here"),
-        ("fedloge --data-dir nowhere", "data_dir: nowhere: no such folder"),
         ("fedloge --save-models taken", "taken: a file, where a folder is needed"),
-        (
-            "realign nowhere",
-            (
-                "nowhere: no such file; `python -m fedmuscle_lib fedloge --save-models FOLDER`"
-                " writes one"
-            ),
-        ),
+        ("realign nowhere", "nowhere: no such file; `python -m fedmuscle_lib fedloge --save"),
         ("realign taken", "taken: not readable tensors"),
-        ("realign taken --device quantum", "device: 'quantum' can't be used here"),
     ],
 )
 def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, store):
@@ -251,16 +154,11 @@ def test_the_two_commands_of_the_readme(line, store, world, tmp_path, capsys):
     folder = tmp_path / "model"
     assert main([*line, "--save-models", str(folder)]) == 0
     trained = capsys.readouterr().out
-    assert (
-        max(map(len, trained.split("Global model")[1].split(str(tmp_path))[0].splitlines())) <= 100
-    )
     of_global, of_clients = (
         numbers(trained, title) for title in ("Global model,", "Clients' own models,")
     )
-    assert of_global.index.tolist() == ["sse_c", "shared", "realigned"] and of_global.shape[1] == 4
-    assert {"local", "local + shared", "local + realigned", "shared + realigned"} < set(
-        of_clients.index
-    ) and of_clients.shape[1] == 8
+    assert of_global.index.tolist() == ["sse_c", "shared", "realigned"]
+    assert (of_global.shape[1], of_clients.shape[1]) == (4, 8)
     assert re.search(r"per client and round: 0\.\d\d MB up, 0\.\d\d MB down; \d+ s in all", trained)
     realign = trained.splitlines()[-1].partition("realign it: python -m fedmuscle_lib ")[2]
     assert realign == f"realign {folder} --data-dir {world}"
@@ -272,16 +170,12 @@ def test_the_two_commands_of_the_readme(line, store, world, tmp_path, capsys):
         found = numbers(table, table.splitlines()[0])
         before, after, change = found.index
         pd.testing.assert_frame_equal(found.loc[[before, after]], whole.loc[[before, after]])
-        assert (
-            change == "change"
-            and ((found.loc[after] - found.loc[before] - found.loc[change]).abs() < 0.011).all()
-        )
+        rounding = found.loc[after] - found.loc[before] - found.loc[change]
+        assert (rounding.abs() < 0.011).all()
 
     assert main([*realign.split(), "--norm", "0.01"]) == 0
     other, *_ = again = capsys.readouterr().out.split("\n\n")[1:-1]
     assert again[1:] == tables[1:] and other != first
-    assert main([*realign.split(), "--norm", "0"]) == 2
-    assert "fedloge.realigned_norm: Input should be greater than 0" in capsys.readouterr().err
 
 
 def test_a_model_without_realigned_heads_says_so(line, store, mini_world, tmp_path, capsys):
@@ -295,15 +189,9 @@ def test_a_model_without_realigned_heads_says_so(line, store, mini_world, tmp_pa
 
 def test_each_systems_algorithms_are_listed(capsys):
     assert main(["algorithms"]) == 0
-    first, second, third = capsys.readouterr().out.strip().split("\n\n")
-    listed = ["run --algorithm", "fedloge --algorithm", "creamfl --algorithm"]
-    assert [part.splitlines()[0] for part in (first, second, third)] == listed
-    assert [row.split()[0] for row in second.splitlines()[1:]] == methods.names()
-    assert "fedmuscle        FedMuscle                      the paper" in first
-    assert (
-        "fedprox          FedProx (Li et al., 2020): FedAvg with a term" in second
-        and "FedProx" not in first
-    )
+    _, ours, _ = capsys.readouterr().out.strip().split("\n\n")
+    assert [row.split()[0] for row in ours.splitlines()[1:]] == methods.names()
+    assert "fedprox          FedProx (Li et al., 2020): FedAvg with a term" in ours
 
 
 # --- both systems' runs
@@ -332,67 +220,27 @@ def listed(capsys, *arguments):
 
 
 def test_runs_of_both_systems_are_listed_and_deleted_by_system(both, store, capsys):
-    header, *rows, total = listed(capsys)
-    assert header.split()[:8] == [
-        "address",
-        "system",
-        "algorithm",
-        "public",
-        "setup",
-        "data",
-        "seed",
-        "profile",
-    ]
-    found = {row.split()[1]: row for row in rows}
-    assert (
-        found["fedmuscle"].split()[2:5] == ["local", "voc", "setup1"]
-        and "glyphs" not in found["fedmuscle"]
-    )
-    assert (
-        found["fedloge"].split()[2:6] == ["fedavg", "glyphs", "0", "mini"]
-        and "clients=4" in found["fedloge"]
-    )
+    _, *rows, total = listed(capsys)
+    found = {row.split()[1]: row.split() for row in rows}
+    assert found["fedmuscle"][2:5] == ["local", "voc", "setup1"]
+    assert found["fedloge"][2:6] == ["fedavg", "glyphs", "0", "mini"]
     assert total.startswith("2 runs, ")
-
     listed(capsys, "delete", "--system", "fedmuscle", "--yes")
-    header, row, _ = listed(capsys)
-    assert (
-        header.split()[:5] == ["address", "algorithm", "data", "seed", "profile"]
-        and " fedavg " in row
-    )  # one system needs no column
+    _, row, _ = listed(capsys)
+    assert " fedavg " in row
     listed(capsys, "delete", "--algorithm", "fedavg", "--yes")
     assert not list(store.entries())
 
 
-@pytest.fixture
-def figures(both, store, tmp_path):
-    """The folder ``figures`` with both runs shipped."""
-    (tmp_path / "figures/mini").mkdir(parents=True)
-    store.ship(
-        [history.provenance["address"] for history in both], tmp_path / "figures/mini/runs.zip"
-    )
-    shutil.rmtree(store.root)
-    return tmp_path / "figures"
-
-
-def verify(figures, small_world):
-    places = ["--data-dir", str(small_world), "--models-path", str(small_world / "models")]
-    return main(["verify", "--figures", str(figures), *places, "--sample", "2"])
-
-
 @pytest.mark.slow
-def test_shipped_runs_of_both_systems_are_verified(figures, both, small_world, capsys):
-    assert verify(figures, small_world) == 0
+def test_shipped_runs_of_both_systems_are_verified(both, store, small_world, tmp_path, capsys):
+    shipped = tmp_path / "figures/mini/runs.zip"
+    shipped.parent.mkdir(parents=True)
+    store.ship([history.provenance["address"] for history in both], shipped)
+    shutil.rmtree(store.root)
+    places = f"--figures {tmp_path}/figures --data-dir {small_world}"
+    command = f"verify {places} --models-path {small_world}/models --sample 2"
+    assert main(command.split()) == 0
     _, *lines = capsys.readouterr().out.splitlines()
     told = sorted(line.partition(" ")[2] for line in lines if line.endswith(": equal"))
     assert told == ["fedavg glyphs seed 0: equal", "local voc setup1 seed 0: equal"]
-
-
-def test_a_shipped_run_says_that_it_came_with_the_repository(both, store, tmp_path, capsys):
-    history = both[1]
-    store.ship([history.provenance["address"]], tmp_path / "shipped.zip")
-    again = run(history.settings, store=Store(tmp_path / "empty", (tmp_path / "shipped.zip",)))
-    command.show(again)
-    assert "This run came with the repository; it was finished" in capsys.readouterr().out
-    command.show(history)
-    assert "came with the repository" not in capsys.readouterr().out

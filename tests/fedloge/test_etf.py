@@ -28,11 +28,6 @@ def test_a_simplex_etf_has_unit_rows_and_equal_cosines(dim, classes):
     )
 
 
-def test_angles_do_not_depend_on_norms():
-    square = torch.tensor([[1.0, 0.0], [0.0, 3.0], [-2.0, 0.0]])
-    assert angles(square).tolist() == pytest.approx([90, 180, 90])
-
-
 def test_the_closed_gradient_is_autograds():
     weight = torch.randn(7, 20, generator=draws(), dtype=torch.float64, requires_grad=True)
     norms = weight.norm(dim=1)
@@ -43,19 +38,6 @@ def test_the_closed_gradient_is_autograds():
         ((norms - 0.1) ** 2).sum() - cosines.max(1).values.clip(-0.99999, 0.99999).arccos().mean()
     ).backward()
     torch.testing.assert_close(_gradient(weight.detach(), 0.1), weight.grad)
-
-
-def test_rows_that_coincide_have_no_pull():
-    weight = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    torch.testing.assert_close(
-        _gradient(weight, 0.5), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    )  # of the norms alone
-
-
-@pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.6])
-def test_a_sparse_etf_has_exactly_so_many_zeros(sparsity):
-    weight = sparse_etf(33, 7, draws(), sparsity=sparsity, steps=50)
-    assert int((weight == 0).sum()) == int(sparsity * 33 * 7)
 
 
 def test_a_sparse_etf_comes_back_to_the_angles_and_to_its_norm():

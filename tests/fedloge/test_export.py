@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pandas as pd
 import pytest
 import torch
 import toy
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fedmuscle_lib import Store, run
@@ -52,31 +51,10 @@ def test_a_saved_model_predicts_as_at_the_end_of_its_run(
     pd.testing.assert_frame_equal(again, history.final(), check_exact=True)
 
 
-@pytest.mark.slow
-def test_a_stored_run_is_computed_again_for_its_models_and_compared(
-    settings, store, tmp_path, mini_world
-):
-    first = run(settings(), progress=str, store=store)
-    again = run(settings(), progress=str, store=store, save_models=tmp_path / "models")
-    assert again.metrics.equals(first.metrics) and (tmp_path / "models" / FILE).exists()
-    assert evaluated(tmp_path / "models", data_dir=mini_world).equals(first.final())
-
-
 def test_another_norm_changes_the_realigned_global_head_alone(saved, mini_world):
     usual, other = (evaluated(saved, norm, data_dir=mini_world) for norm in (None, 0.01))
     changed = usual[usual.value != other.value]
     assert set(changed["head"]) == {"realigned"} and set(changed.scope) == {"global"}
-
-
-def test_a_disk_that_gets_full_is_told_with_the_files_name(
-    saved, tmp_path, mini_world, monkeypatch
-):
-    def full(*_):
-        raise SafetensorError("I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr("fedmuscle_lib.fedloge.export.save_file", full)
-    with pytest.raises(OSError, match=f"{FILE}: I/O error: No space left"):
-        save(load(saved, data_dir=mini_world), tmp_path)
 
 
 def test_a_file_that_is_no_saved_model_is_named(settings, saved, store, tmp_path, mini_world):
@@ -102,35 +80,6 @@ def test_a_file_that_is_no_saved_model_is_named(settings, saved, store, tmp_path
     save_file({name: torch.zeros(3) for name in names}, path, about)
     with pytest.raises(DataError, match="is not what its settings ask for"):
         load(path, data_dir=mini_world)
-
-
-@pytest.mark.parametrize(
-    "algorithm, wrong, said",
-    [
-        (
-            "fedloge",
-            {"options": {"fedloge.etf_steps": 2**53}},
-            r"fedloge.etf_steps: .* 1000000 \(got",
-        ),
-        (
-            "fedbabu",
-            {"options": {"fedbabu.tuned_epochs": 2**53}},
-            r"fedbabu.tuned_epochs: .* 1000 \(got",
-        ),
-        ("fedloge", {"image_size": 30_000}, r"image_size: .* 512 \(got 30000"),
-    ],
-)
-def test_settings_that_would_take_for_ever_are_refused_by_the_files_name(
-    tmp_path, algorithm, wrong, said
-):
-    settings = json.dumps(Settings(algorithm=algorithm, **toy.RUN).recorded() | wrong)
-    save_file(
-        {"w": torch.zeros(1)},
-        tmp_path / FILE,
-        {"system": "fedloge", "settings": settings, "inputs": "{}"},
-    )
-    with pytest.raises(DataError, match=f"{FILE}: not a saved model .*{said}"):
-        load(tmp_path)
 
 
 def test_other_data_than_those_of_the_training_are_refused(saved, tmp_path, mini_world):

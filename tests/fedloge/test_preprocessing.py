@@ -41,17 +41,6 @@ def test_a_crop_is_a_window_of_the_padded_image_mirrored_or_not():
         assert seen == set(range(len(wanted)))
 
 
-def test_without_padding_and_flip_images_stay():
-    images = toy.samples((3, 2)).inputs
-    assert torch.equal(augmented(Preprocessing(padding=0, flip=False), images), images)
-
-
-def test_each_channel_is_normalised_by_its_own():
-    image = torch.tensor([0, 51, 255], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 4, 4)
-    read = Preprocessing(mean=(0.0, 0.2, 0.5), std=(1.0, 1.0, 0.25)).read(image)
-    torch.testing.assert_close(read[0, :, 0, 0], torch.tensor([0.0, 0.0, 2.0]))
-
-
 def test_batches_follow_from_their_address_alone():
     def data(client=0, seed=0):
         return LocalData(client, toy.samples((9, 8, 5, 2)), 4, Preprocessing(), seed)

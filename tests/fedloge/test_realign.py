@@ -30,12 +30,6 @@ def test_global_realignment_keeps_directions_and_equals_norms():
     assert torch.equal(shared, before)
 
 
-def test_a_class_without_weight_stays_without():
-    shared, _ = heads()
-    shared[2] = 0
-    assert torch.equal(global_realignment(shared)[2], torch.zeros(8))
-
-
 def test_an_absent_class_never_wins_where_a_mask_of_rows_would_let_it():
     shared, _ = heads()
     present = torch.tensor([True, False, True, True, False])
