@@ -12,7 +12,7 @@ import pandas as pd
 from fedmuscle_lib.data.labelled_sets import FOLDER
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.arms import Run
-from fedmuscle_lib.fedloge.authors import CELL, cells, sweep
+from fedmuscle_lib.fedloge.authors import CELL, cells
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.report.provenance import (
     changed,
@@ -146,37 +146,9 @@ def _paired(
     return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
 
 
-def over_rounds(histories: Sequence[Run]) -> pd.DataFrame:
-    """GM after each evaluated round, over seeds: algorithm, head, group, round, mean, std, n_seeds,
-    ci_low, ci_high.
-    """
-    rows = every_round(histories)
-    return over_seeds(
-        rows[rows.scope == "global"], ["algorithm", "head", "group", "round"], "value"
-    )
-
-
-def mask_gains(histories: Sequence[Run]) -> pd.DataFrame:
-    """Return how much PM over all classes rises where absent classes can't be predicted, with
-    nothing else changed.
-
-    Returns:
-        arm ("<algorithm>, <head>"), difference (percentage points), std, n_seeds, ci_low, ci_high.
-    """
-    rows = scores(histories)
-    rows = rows[(rows.scope == "personal") & (rows.group == ALL)].assign(
-        arm=rows.algorithm + ", " + rows["head"]
-    )
-    rows["algorithm"] = rows.masked.map({True: "masked", False: "unmasked"})
-    return paired_difference(rows, "masked", "unmasked", ["arm"], "value")
-
-
 def swept(histories: Sequence[Run], option: str) -> pd.DataFrame:
     """GM after the last round over all classes and in the tail, of runs that differ in an option:
     the option, head, group, value.
-
-    Of the norm also authors_mean, over all classes: it is of log h's setting, and which head it is
-        of is unknown.
     """
     ends = [
         history.final().assign(**{option: history.settings.options[f"fedloge.{option}"]})
@@ -184,9 +156,7 @@ def swept(histories: Sequence[Run], option: str) -> pd.DataFrame:
     ]
     every = pd.concat(ends, ignore_index=True)
     rows = every[(every.scope == "global") & every.group.isin([ALL, "tail"])]
-    rows = rows[[option, "head", "group", "value"]].reset_index(drop=True)
-    theirs = sweep().assign(group=ALL)
-    return rows.merge(theirs, on=["norm", "group"], how="left") if option == "norm" else rows
+    return rows[[option, "head", "group", "value"]].reset_index(drop=True)
 
 
 def costs(histories: Sequence[Run]) -> pd.DataFrame:
@@ -228,21 +198,16 @@ def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
     """:func:`table` laid out for reading: a row an algorithm and head, a column a measure and
     group, "ours | the authors'" in a cell.
     """
+    numbers = table[["mean", "std", "authors_mean"]].to_numpy()
+    groups = table.group.map(lambda name: "" if name == ALL else f": {name}")
     rows = table.assign(
-        method=[label(f"{row.algorithm}, {row.head}") for row in table.itertuples()],
-        column=[
-            MEASURES[row.scope, row.masked] + ("" if row.group == ALL else f": {row.group}")
-            for row in table.itertuples()
-        ],
-        cell=[
-            with_std(row.mean, row.std) + beside(row.authors_mean, ".1f")
-            for row in table[["mean", "std", "authors_mean"]].itertuples()
-        ],
+        method=(table.algorithm + ", " + table["head"]).map(label),
+        column=_measures(table) + groups,
+        cell=[with_std(mean, std) + beside(theirs, ".1f") for mean, std, theirs in numbers],
     )
     found = wide(rows, "method", "column")
-    order = [
-        name + group for name in MEASURES.values() for group in ("", ": head", ": middle", ": tail")
-    ]
+    groups = ["", ": head", ": middle", ": tail"]
+    order = [name + group for name in MEASURES.values() for group in groups]
     return found[[name for name in order if name in found]].fillna("").rename_axis(columns=None)
 
 
@@ -250,11 +215,15 @@ def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
     """:func:`differences` laid out for reading: a row a difference, a column a group of classes,
     points with their interval in a cell.
     """
-    rows = differences.assign(
-        measure=[MEASURES[row.scope, row.masked] for row in differences.itertuples()],
-        difference_of=[f"{label(row.a)} − {label(row.b)}" for row in differences.itertuples()],
-    )
+    what = differences.a.map(label) + " − " + differences.b.map(label)
+    rows = differences.assign(measure=_measures(differences), difference_of=what)
     return wide_intervals(rows, "difference", ["measure", "difference_of"], "group").fillna("")
+
+
+def _measures(rows: pd.DataFrame) -> pd.Series:
+    return pd.Series(
+        [MEASURES[key] for key in zip(rows.scope, rows.masked, strict=True)], rows.index, dtype=str
+    )
 
 
 def about(histories: Sequence[Run]) -> str:

@@ -12,7 +12,7 @@ import pytest
 from drawn import points_of
 
 from fedmuscle_lib.core.notebooks import results_folder, runs_of
-from fedmuscle_lib.fedloge import arms, plots, report
+from fedmuscle_lib.fedloge import arms, authors, plots, report
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.fedloge.system import SYSTEM
 from fedmuscle_lib.runs import History
@@ -175,14 +175,6 @@ def test_an_arm_that_the_profile_has_anyway_runs_once(monkeypatch):
         arms.run_methods({}, ["fedloge, nrm 1"], [0])
 
 
-def test_the_mask_is_told_apart_from_the_method():
-    gains = report.mask_gains(realigned((5, 6, 7))).set_index("arm")
-    assert gains.difference.to_dict() == {
-        "fedloge, local + shared": 10,
-        "fedloge, local + realigned": 10,
-    }
-
-
 # --- what else a folder holds
 
 
@@ -227,21 +219,16 @@ def test_the_sweep_stands_beside_the_authors():
         for nu in (0.1, 1, 3)
     ]
     rows = report.swept(runs, "norm").query("group == 'all'")
+    rows = rows.merge(authors.sweep(), on="norm", how="left")
     assert rows.value.tolist() == rows.norm.tolist() == [0.1, 1, 3]
     assert rows.authors_mean.tolist()[:2] == [42.8, 38.0] and math.isnan(rows.authors_mean.iloc[2])
 
 
-def test_figures_hold_what_they_are_given():
+def test_a_figure_holds_what_it_is_given():
     fedavg = [history("fedavg", {("global", "head"): (40, 60, 30, 10)}, seed=k) for k in range(3)]
     runs = [*realigned((5, 6, 7)), *fedavg]
     table = report.table(runs)
-    figure = plots.global_accuracy(table)
-    assert [ax.get_title() for ax in figure.axes] == ["all classes", "head", "middle", "tail"]
+    figure = plots.accuracies(table[table.scope == "global"], "group", "GM (%)")
+    assert [ax.get_title() for ax in figure.axes] == ["all", "head", "middle", "tail"]
     assert points_of(figure.axes[0]) == [(50, 0), (51, 1), (53, 2), (40, 3)]
     assert points_of(figure.axes[0], hollow=True) == [(71.2, 0), (71.3, 3)]
-    personal = plots.personal_accuracy(table)
-    assert [points_of(ax) for ax in personal.axes] == [[(60, 0), (61, 1)], [(70, 0), (71, 1)]]
-    realignment = plots.differences(report.differences(runs, report.REALIGNMENTS))
-    assert points_of(realignment.axes[0]) == [(2, 0), (-6, 1), (2, 2), (6, 3)]
-    lines = plots.over_rounds(report.over_rounds(runs)).axes[0].lines
-    assert {50, 53, 40} <= {line.get_ydata()[-1] for line in lines}
