@@ -100,9 +100,8 @@ def _up(path: Path) -> Iterator[str]:
     package, *inside = path.relative_to(ROOT).with_suffix("").parts
     imported = [tuple(name.split(".")) for name in _imported(path)]
     if package == DATA_PREP:
-        # of the library data sets need what reads files safely and ends commands; checkpoints are
-        # measured as users read them
-        rooms = {"core", "data"} | ({"models"} if inside[0] == "pretrain" else set())
+        # of the library data sets need what reads files safely and ends commands
+        rooms = {"core", "data"}
         yield from (
             ".".join(name) for name in imported if name[0] == LIBRARY and name[1] not in rooms
         )

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.pretrain import mini_backbones
 from data_prep.world import mini
 from data_prep.world.glyphs import SIDE, SPLITS, Vocabulary
 
@@ -33,8 +32,7 @@ def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make worlds small until the test ends: a few samples of every set, of blots, one backbone,
     and neither synthetic images nor noise.
     """
-    for module in (mini, mini_backbones):
-        monkeypatch.setattr(module, "vocabulary", blots)
+    monkeypatch.setattr(mini, "vocabulary", blots)
     for name in ("POOL", "VALIDATION", "TEST"):
         monkeypatch.setattr(mini, name, dict.fromkeys(mini.FOLDERS, 2))
     monkeypatch.setattr(mini, "PUBLIC", 4)
@@ -42,5 +40,5 @@ def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         mini, "SCENES", {name: (instances, 3) for name, (instances, _) in mini.SCENES.items()}
     )
-    monkeypatch.setattr(mini, "_synthetic", lambda root: None)
+    monkeypatch.setattr(mini, "_synthetic", lambda root, words: None)
     monkeypatch.setattr(mini, "MINI_WEIGHTS", mini.MINI_WEIGHTS / "weak-vit-tiny")

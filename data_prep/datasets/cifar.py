@@ -19,8 +19,7 @@ from data_prep.io.archives import needed
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from data_prep.io.writers import labelled, write_arrays, write_classes, write_images, write_pickle
-from fedmuscle_lib.core.errors import DataError, prefixed
-from fedmuscle_lib.data.pickles import as_array, parse_pickle
+from fedmuscle_lib.data.pickles import parse_pickle
 
 _USERS = (described("cifar10"), described("cifar100"))
 _POOLS = tuple(map(pool_of, _USERS))
@@ -87,38 +86,29 @@ def _content(run: Run) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], tu
 
 def _names(pickled: bytes, name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the classes."""
-    given = _dict(pickled, name).get(facts["names"])
-    names = (
-        tuple(n.decode("latin1") if isinstance(n, bytes) else n for n in given)
-        if isinstance(given, list)
-        else ()
-    )
-    if len(names) != facts["classes"] or not all(isinstance(n, str) and n for n in names):
+    names = _dict(pickled, name).get(facts["names"], ())
+    if len(names) != facts["classes"]:
         raise SourceError(
             f"{name}: {facts['names']} are not the names of {facts['classes']} classes"
         )
-    return names
+    return tuple(n.decode("latin1") if isinstance(n, bytes) else n for n in names)
 
 
 def _batch(pickled: bytes, name: str, facts: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return images (n, 32, 32, 3) uint8 and labels (n,) of a batch."""
-    batch, key, n_classes = _dict(pickled, name), facts["labels"], facts["classes"]
-    with prefixed(name, DataError, SourceError):
-        data, labels = (as_array(batch.get(k, [])) for k in ("data", key))
-    if (
-        data.dtype != np.uint8
-        or labels.ndim != 1
-        or data.shape != (len(labels), 3072)
-        or labels.dtype.kind != "i"
-        or not len(labels)
-    ):
+    batch, key = _dict(pickled, name), facts["labels"]
+    if not {"data", key} <= batch.keys():
+        raise SourceError(f"{name}: lacks data or {key}: another file")
+    data, labels = np.asarray(batch["data"]), np.asarray(batch[key])
+    if data.dtype != np.uint8 or data.shape != (len(labels), 3072):
         raise SourceError(
-            f"{name}: data is {data.dtype} {data.shape} for {labels.dtype} {key} {labels.shape},"
-            " not uint8 (n, 3072) for n"
+            f"{name}: data is {data.dtype} {data.shape} for {len(labels)} {key}, not uint8"
+            " (n, 3072)"
         )
-    if labels.min() < 0 or labels.max() >= n_classes:
+    if labels.min() < 0 or labels.max() >= facts["classes"]:
         raise SourceError(
-            f"{name}: {key} from {labels.min()} to {labels.max()}, not from 0 to {n_classes - 1}"
+            f"{name}: {key} from {labels.min()} to {labels.max()}, not from 0 to"
+            f" {facts['classes'] - 1}"
         )
     return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
 

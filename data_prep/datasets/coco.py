@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+from pycocotools import mask as coco_mask
 from tqdm import tqdm
 
 from data_prep.datasets.catalogue import described
@@ -23,15 +24,12 @@ from data_prep.datasets.partition import (
     public_part,
     sized,
 )
-from data_prep.io.archives import needed, opened, plain_name
+from data_prep.io.archives import needed, opened
 from data_prep.io.build import Place, Run, chosen
 from data_prep.io.entry import Archive, SourceError
-from data_prep.io.fetch import discard
 from data_prep.io.image_files import keep
 from data_prep.io.writers import outline, write_instances
-from fedmuscle_lib.core.errors import prefixed
 from fedmuscle_lib.core.files import parse_json
-from fedmuscle_lib.data.coco import plain_mask
 
 PARTS = photo_places("public_COCO")
 ENTRIES = (described("coco"),)
@@ -47,9 +45,7 @@ def places(options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run; raises SourceError or DataError if annotations are damaged, or
-    images too few or not to be fetched.
-    """
+    """Write the data set of a run; raises SourceError if images are too few or can't be fetched."""
     instances = _instances(run)
     run.found = {
         "train": len(instances["train2017"]["images"]),
@@ -74,7 +70,7 @@ def write(run: Run) -> None:
         run, images, [("train2017", record["file_name"]) for record in public], PARTS
     )
     listed = {
-        (split, plain_name(image["file_name"], f"instances_{split}.json")): image
+        (split, image["file_name"]): image
         for split, content in instances.items()
         for image in content["images"]
     }
@@ -213,8 +209,8 @@ def _one_by_one(
                     take((split, name), path.result().read_bytes())
                 except SourceError as error:
                     lost[split, name] = str(error)
-                    if not source.folder:
-                        discard(source.store / split / name)
+                    if not source.folder:  # what was fetched is no image
+                        (source.store / split / name).unlink(missing_ok=True)
         finally:
             pool.shutdown(
                 cancel_futures=True
@@ -234,9 +230,7 @@ def _write_client(
     for annotation in instances["annotations"]:
         if image := ids.get(annotation["image_id"]):
             old, new = (image["width"], image["height"]), kept[image["id"]][1]
-            where = f"COCO's annotation {annotation.get('id')} of {image['file_name']}: damaged"
-            with prefixed(where, (TypeError, ValueError, KeyError, IndexError), SourceError):
-                annotations.append(annotation if old == new else _scaled(annotation, old, new))
+            annotations.append(annotation if old == new else _scaled(annotation, old, new))
     write_instances(path, images, annotations, instances["categories"])
 
 
@@ -255,9 +249,10 @@ def _scaled(annotation: dict, old: tuple[int, int], new: tuple[int, int]) -> dic
         columns, rows = (
             ((np.arange(n) + 0.5) * o / n).astype(int) for n, o in zip(new, old, strict=True)
         )
-        segmentation = outline(plain_mask(segmentation, old[1], old[0])[rows][:, columns])[
-            "segmentation"
-        ]
+        if isinstance(segmentation["counts"], list):
+            segmentation = coco_mask.frPyObjects(segmentation, old[1], old[0])
+        mask = coco_mask.decode(segmentation)
+        segmentation = outline(mask[rows][:, columns])["segmentation"]
     x, y, width, height = annotation["bbox"]
     scaled = {
         "segmentation": segmentation,

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import fit, outcome, public_part
-from data_prep.io.archives import needed, opened, plain_name, text_of
+from data_prep.io.archives import needed, opened, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from data_prep.io.image_files import keep
@@ -29,9 +29,7 @@ def write(run: Run) -> None:
     )  # splitlines would also break at marks inside a caption
     for image, tab, caption in (line.partition("\t") for line in lines):
         if tab:
-            captions.setdefault(plain_name(image.rpartition("#")[0], caption_archive), []).append(
-                caption.strip()
-            )
+            captions.setdefault(image.rpartition("#")[0], []).append(caption.strip())
     with opened(image_archive) as members:
         names = sorted({PurePosixPath(name).name for name, _ in members} & captions.keys())
     if not names:
@@ -60,11 +58,7 @@ def write(run: Run) -> None:
         for name, file in members:
             image = PurePosixPath(name).name
             if chosen.get(image):
-                name, _ = keep(
-                    file.read(),
-                    plain_name(image, image_archive),
-                    [run.folder / "images"],
-                    run.options.get("size"),
-                )
+                folders = [run.folder / "images"]
+                name, _ = keep(file.read(), image, folders, run.options.get("size"))
                 kept[name] = chosen[image]
     write_captions(run.folder, dict(sorted(kept.items())))

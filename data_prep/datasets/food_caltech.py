@@ -4,7 +4,6 @@ resized to squares.
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -50,7 +49,7 @@ def write(run: Run) -> None:
         files |= {names[split][row]: (user, at) for at, row in enumerate(rows)}
         images[user] = np.empty((len(rows), size, size, 3), np.uint8)
     with opened(path) as outer:
-        for name, file in members(outer, path):
+        for name, file in members(outer):
             if place := files.pop(name, None):
                 user, row = place
                 images[user][row] = square(file.read(), f"{path}: {name}", size)
@@ -62,7 +61,7 @@ def write(run: Run) -> None:
         write_pickle(run.folder / f"{user}.pkl", images.pop(user), labels[split][rows])
 
 
-def _food(members: Members, path: Path) -> Members:
+def _food(members: Members) -> Members:
     """Yield ``<class>/<image>`` without suffix, as the lists name it, and the file."""
     for name, file in members:
         pure = PurePosixPath(name)
@@ -78,28 +77,22 @@ def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]]:
         name: text_of(*file).split()
         for name, file in needed(path, {"classes.txt", "train.txt", "test.txt"}).items()
     }
-    _check_once(lists["train.txt"] + lists["test.txt"], f"{path}: train.txt with test.txt")
     label = {name: i for i, name in enumerate(lists["classes.txt"])}
-    try:
-        train, test = (
-            {name: label[name.split("/")[0]] for name in lists[f"{split}.txt"]}
-            for split in ("train", "test")
-        )
-    except KeyError as error:
-        raise SourceError(
-            f"{path}: its lists name the class {error}, which is not in classes.txt"
-        ) from None
+    train, test = (
+        {name: label[name.split("/")[0]] for name in lists[f"{split}.txt"]}
+        for split in ("train", "test")
+    )
     run.found = {"train": len(train), "test": len(test), "classes": len(label)}
     return train, test
 
 
-def _caltech(members: Members, path: Path) -> Members:
+def _caltech(members: Members) -> Members:
     """Yield ``<category>/<image>`` and the file, from the archive in the archive, without the
     background category.
     """
     for outer, archive in members:
         if PurePosixPath(outer).name == "101_ObjectCategories.tar.gz":
-            for name, file in nested(archive, path):
+            for name, file in nested(archive):
                 pure = PurePosixPath(name)
                 if pure.suffix == ".jpg" and pure.parent.name != "BACKGROUND_Google":
                     yield f"{pure.parent.name}/{pure.name}", file
@@ -112,8 +105,7 @@ def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]
     need the rest.
     """
     with opened(path) as members:
-        names = sorted(name for name, _ in _caltech(members, path))
-    _check_once(names, f"{path}: 101_ObjectCategories.tar.gz")
+        names = sorted(name for name, _ in _caltech(members))
     by_class: dict[str, list[str]] = {}
     for name in names:
         by_class.setdefault(name.split("/")[0], []).append(name)
@@ -128,14 +120,3 @@ def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]
         train |= dict.fromkeys(shuffled[: len(shuffled) // 4], label)
         test |= dict.fromkeys(shuffled[len(shuffled) // 4 :], label)
     return train, test
-
-
-def _check_once(names: list[str], where: str) -> None:
-    """Raise SourceError if an image stands among ``names`` twice: it would have two rows, and fill
-    one.
-    """
-    if twice := [name for name, times in Counter(names).items() if times > 1]:
-        raise SourceError(
-            f"{where}: more than once, {len(twice):,} images, such as {twice[0]}: damaged, or"
-            " another file"
-        )

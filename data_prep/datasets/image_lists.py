@@ -15,7 +15,7 @@ import numpy as np
 
 from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import of_each_class
-from data_prep.io.archives import check_name, text_of
+from data_prep.io.archives import text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from data_prep.io.writers import write_classes, write_list
@@ -61,18 +61,14 @@ def write(run: Run) -> None:
 
 def _parsed(path: Path) -> list[tuple[str, int]]:
     """Return path and label of each image of a list; raises SourceError if a line is something
-    else, or its path leads elsewhere.
+    else.
     """
     images = []
-    for number, line in enumerate(
-        text_of(path.read_bytes(), str(path)).removesuffix("\n").split("\n"), 1
-    ):
+    for number, line in enumerate(text_of(path.read_bytes(), str(path)).splitlines(), 1):
         if not (row := _ROW.fullmatch(line.strip())):
             raise SourceError(
-                f"{path}: line {number}: '{line_of(line)}' is not a path and a label: damaged, or"
-                " another file"
+                f"{path}: line {number}: '{line_of(line)}' is not a path and a label: another file"
             )
-        check_name(row[1], path)
         images.append((row[1], int(row[2])))
     return images
 
@@ -85,17 +81,11 @@ def _names(images: list[tuple[str, int]], path: Path) -> list[str]:
         SourceError: a label below the largest has no image.
     """
     first: dict[int, str] = {}
-    for number, (name, label) in enumerate(images, 1):
-        if label >= len(images):
-            raise SourceError(
-                f"{path}: line {number}: the label {label} in a list of {len(images):,} images:"
-                " damaged, or another file"
-            )
+    for name, label in images:
         first.setdefault(label, name)
-    if absent := sorted(set(range(max(first) + 1)) - first.keys()):
+    if len(first) != max(first) + 1:
         raise SourceError(
-            f"{path}: no image has the label {absent[0]}, the largest is {max(first)}: damaged, or"
-            " another file"
+            f"{path}: {len(first):,} labels, the largest is {max(first)}: cut off, or another file"
         )
     return [
         "/".join(PurePosixPath(first[label]).parts[1:-1]) or str(label) for label in sorted(first)

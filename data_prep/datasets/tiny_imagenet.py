@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 from data_prep.datasets.catalogue import described
-from data_prep.io.archives import contents, opened, plain_name, text_of
+from data_prep.io.archives import contents, opened, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from data_prep.io.image_files import decoded
@@ -50,7 +50,7 @@ def write(run: Run) -> None:
                 raise SourceError(f"{path}: {name}: {wnid!r} is not the name of a class")
             content = file.read()
             decoded(content, f"{path}: {name}")
-            put(folder / split / wnid / plain_name(pure.name, path), content)
+            put(folder / split / wnid / pure.name, content)
             counts[split] += 1
     if not counts["train"]:
         raise SourceError(f"{path}: no images in train/")

@@ -32,7 +32,7 @@ from data_prep.datasets.partition import (
     photo_users,
     public_part,
 )
-from data_prep.io.archives import opened, plain_name, text_of
+from data_prep.io.archives import opened, text_of
 from data_prep.io.build import Place, Run, chosen
 from data_prep.io.entry import SourceError
 from data_prep.io.image_files import indices, keep
@@ -67,7 +67,7 @@ def write(run: Run) -> None:
         for name, file in members:
             pure = PurePosixPath(name)
             if pure.parent.name == "JPEGImages":
-                names.add(plain_name(pure.stem, path))
+                names.add(pure.stem)
             elif pure.parent.name == "SegmentationClass":
                 masks[pure.stem] = file.read()
             elif pure.parts[-2:] in {("Segmentation", "train.txt"), ("Segmentation", "val.txt")}:

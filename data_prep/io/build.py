@@ -1,5 +1,5 @@
-"""One run of a data set's command: check, download, verify, write to a temporary folder, read back,
-report, move into place.
+"""One run of a data set's command: check, download, verify, write to a temporary folder, report,
+move into place.
 
 A folder is whole if its manifest says so. A run marks the old manifest as unfinished before it
 moves anything, and writes the new one last: an interrupted run leaves nothing that looks whole, and
@@ -16,7 +16,6 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -27,13 +26,10 @@ from filelock import FileLock, Timeout
 
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.fetch import Source
-from data_prep.io.read_back import read_back
 from fedmuscle_lib.core import ownership
-from fedmuscle_lib.core.errors import line_of
 from fedmuscle_lib.core.files import MANIFEST, digest, put
 
 _VERSION = 3  # of what the commands write
-_MANY = 1 << 62  # files, which an older manifest of an interrupted run does not count
 
 
 @dataclass(frozen=True)
@@ -106,29 +102,23 @@ class Run:
                 one though the official host sent it.
         """
         path = self.source.obtain(archive)
-        sums, sha256 = self._checksums, digest(path)
+        sums, sha256, size = self._checksums, digest(path), path.stat().st_size
         if sums and archive.name not in sums:
-            self.note(
-                f"{archive.name}: no line of the SHA256SUMS beside it names it, so its checksum is"
-                " not compared"
-            )
+            self.note(f"{archive.name}: the SHA256SUMS beside it does not name it")
         if sums.get(archive.name, sha256) != sha256:
             raise SourceError(
                 f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS beside it; delete it"
                 " and run the command again"
             )
-        size, official, stated = path.stat().st_size, None, ""
+        official = None
         if archive.md5:
-            official, stated = (
-                digest(path, "md5") == archive.md5,
-                f"MD5 is not the official {archive.md5}",
-            )
-        elif archive.bytes not in {
-            None,
-            size,
-        }:  # a size that fits proves nothing, one that does not is another file's
-            official, stated = False, f"size is not the official {archive.bytes:,} bytes"
+            official = digest(path, "md5") == archive.md5
+        elif archive.bytes not in {None, size}:  # a size that fits proves nothing
+            official = False
         if official is False and self.source.official and not self.allow_subset:
+            stated = f"MD5 is not the official {archive.md5}"
+            if not archive.md5:
+                stated = f"size is not the official {archive.bytes:,} bytes"
             raise SourceError(
                 f"{path}: its {stated}: a damaged download, or another edition; "
                 "delete it to fetch it again, or pass --allow-subset to use it as it is"
@@ -140,20 +130,13 @@ class Run:
 
     @cached_property
     def _checksums(self) -> dict[str, str]:
-        """SHA-256 by archive name, from the ``SHA256SUMS`` beside the archives; a note lists those
-        that are missing there.
-        """
-        sums = self.source.sums()
-        if absent := self.source.absent(sums):
-            shown = line_of(", ".join(absent[:5]) + (", ..." if len(absent) > 5 else ""))
-            self.note(f"SHA256SUMS names {len(absent)} files that do not lie beside it: {shown}")
-        return sums
+        return self.source.sums()
 
     def images_in(self, place: Place) -> set[str]:
         """Return the names without suffix of the images that an earlier run of this command put
         into a place.
         """
-        if (_read_manifest(self.data_dir / place.folder) or {}).get("dataset") != self.entry.name:
+        if _read_manifest(self.data_dir / place.folder).get("dataset") != self.entry.name:
             return set()
         return {
             path.stem for path in _paths(self.data_dir, place) if path.suffix in {".jpg", ".png"}
@@ -206,10 +189,8 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
         OSError: a folder can't be read or written.
     """
     name, data_dir = run.entry.name, run.data_dir
-    there = [_read_manifest(data_dir / place.folder) or {} for place in run.places]
-    if all(
-        _is_done(run, place, manifest) for place, manifest in zip(run.places, there, strict=True)
-    ):
+    there = [_read_manifest(data_dir / place.folder) for place in run.places]
+    if all(_is_done(run, *pair) for pair in zip(run.places, there, strict=True)):
         run.say(
             f"{name}: {', '.join(place.folder for place in run.places)} in {data_dir}: there"
             " already, whole; nothing to do"
@@ -217,20 +198,29 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
         return there[0]
     refuse_others(run)
     _terms(run)
-    with alone(name, data_dir) as scratch:
-        run.root = scratch / "new"
-        write(run)
-        read_back(run.root)
-        _report(run)
-        manifest = run.manifest()
-        refuse_others(run)  # another command may have come first in the hours since
-        for place in (
-            run.places
-        ):  # before any is moved: the old users of one may have the new public images of another
-            most = max(_count(data_dir, place), _count(run.root, place))
-            _write_manifest(data_dir / place.folder, manifest | {"whole": False, "files": most})
-        for place in run.places:
-            _move(run, place, manifest, scratch / "old")
+    try:
+        with FileLock(data_dir / f".{name}.lock", timeout=0):
+            ownership.sweep(data_dir, name)
+            with ownership.scratch(data_dir, name) as scratch:
+                return _written(run, write, scratch)
+    except Timeout:
+        raise SourceError(f"{data_dir}: another `data_prep {name}` is at work here") from None
+
+
+def _written(run: Run, write: Callable[[Run], None], scratch: Path) -> dict:
+    """Write the places aside and move them into place; return the manifest."""
+    run.root = scratch / "new"
+    write(run)
+    _report(run)
+    manifest = run.manifest()
+    refuse_others(run)  # another command may have come first in the hours since
+    # marked before any is moved: the old users of one place may have the new public images of
+    # another
+    for place in run.places:
+        most = max(_count(run.data_dir, place), _count(run.root, place))
+        _write_manifest(run.data_dir / place.folder, manifest | {"whole": False, "files": most})
+    for place in run.places:
+        _move(run, place, manifest, scratch / "old")
     return manifest
 
 
@@ -238,16 +228,15 @@ def _is_done(run: Run, place: Place, manifest: dict) -> bool:
     """Return whether a place holds, as its manifest says, all of what a run with the same request
     wrote.
     """
-    made_by = (
-        manifest.get("dataset"),
-        manifest.get("whole"),
-        manifest.get("versions", {}).get("data_prep"),
-    )
+    archives = manifest.get("archives", []) if run.source.folder else []
+    paths = [(run.source.folder / archive["name"], archive["bytes"]) for archive in archives]
     return (
-        made_by == (run.entry.name, True, _VERSION)
-        and _count(run.data_dir, place) == manifest.get("files")
-        and _given(manifest.get("request", {})) == _given(run.request)
-        and not _other_archives(run.source, manifest)
+        manifest.get("dataset") == run.entry.name
+        and manifest["whole"]
+        and manifest["versions"]["data_prep"] == _VERSION
+        and _count(run.data_dir, place) == manifest["files"]
+        and _given(manifest["request"]) == _given(run.request)
+        and not any(path.is_file() and path.stat().st_size != size for path, size in paths)
     )
 
 
@@ -258,58 +247,27 @@ def _given(request: dict) -> dict:
     return {name: value for name, value in request.items() if value is not None}
 
 
-@contextmanager
-def alone(command: str, folder: Path) -> Iterator[Path]:
-    """Make a temporary folder in ``folder``, and remove those of killed runs; raises SourceError if
-    another run is at work there.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / f".{command}.lock", timeout=0):
-            ownership.sweep(folder, command)
-            with ownership.scratch(folder, command) as scratch:
-                yield scratch
-    except Timeout:
-        raise SourceError(f"{folder}: another `data_prep {command}` is at work here") from None
-
-
 def refuse_others(run: Run) -> None:
     """Raise SourceError if a place holds files that this command did not write, unless ``force`` is
-    given.
-
-    Raises:
-        NotOurs: a place is a file, or lies behind a link; ``force`` changes nothing about that.
+    given, or lies behind a link.
     """
     for place in run.places:
         folder = run.data_dir / place.folder
         for name in (MANIFEST, *place.entries):
-            ownership.reach(folder / name, run.data_dir)
+            if (folder / name).resolve() != run.data_dir.resolve() / place.folder / name:
+                raise SourceError(f"{folder / name}: behind a link, which is left alone")
         manifest, files, whose = _read_manifest(folder), _count(run.data_dir, place), ""
         if not manifest:
-            if files or os.path.lexists(folder / MANIFEST):
-                whose = "that this command did not write"
+            whose = "that this command did not write" if files else ""
         elif manifest["dataset"] != run.entry.name:
             whose = f"made by `data_prep {manifest['dataset']}`"
-        elif (more := files - manifest.get("files", _MANY)) > 0:
+        elif (more := files - manifest.get("files", files)) > 0:
             whose = f"that this command did not write ({more:,} more than its manifest says)"
         if whose and not run.force:
             raise SourceError(
                 f"{folder} holds files {whose}; --force replaces them, --data-dir DIR writes"
                 " elsewhere"
             )
-
-
-def _other_archives(source: Source, manifest: dict) -> bool:
-    """Return whether archives in the source's folder differ in size from those of the manifest,
-    which does not name its folder.
-    """
-    archives = manifest.get("archives", [])
-    there = (
-        [(source.folder / archive["name"], archive["bytes"]) for archive in archives]
-        if source.folder
-        else []
-    )
-    return any(path.is_file() and path.stat().st_size != size for path, size in there)
 
 
 def _move(run: Run, place: Place, manifest: dict, old: Path) -> None:
@@ -328,33 +286,13 @@ def _write_manifest(folder: Path, manifest: dict) -> None:
     put(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
 
 
-def _read_manifest(folder: Path) -> dict | None:
-    """Return the manifest of a folder; None if there is none, or it is none that these commands
-    write.
-    """
+def _read_manifest(folder: Path) -> dict:
+    """Return the manifest of a folder; empty if there is none of these commands'."""
     try:
-        manifest = (
-            json.loads((folder / MANIFEST).read_bytes()) if (folder / MANIFEST).is_file() else None
-        )
-    except (ValueError, RecursionError):
-        return None
-    kinds = {
-        "dataset": str,
-        "whole": bool,
-        "versions": dict,
-        "request": dict,
-        "archives": list,
-        "files": int,
-    }
-    if not isinstance(manifest, dict) or not all(
-        isinstance(manifest.get(name, kind()), kind) for name, kind in kinds.items()
-    ):
-        return None
-    archives = all(
-        isinstance(one, dict) and isinstance(one.get("name"), str) and "bytes" in one
-        for one in manifest.get("archives", [])
-    )
-    return manifest if "dataset" in manifest and archives else None
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return manifest if isinstance(manifest, dict) and "dataset" in manifest else {}
 
 
 def _count(data_dir: Path, place: Place) -> int:
@@ -406,26 +344,16 @@ def plan(run: Run) -> None:
     entry, source, say = run.entry, run.source, run.say
     say(f"{entry.name}: terms: {entry.terms} ({entry.home})")
     for archive in entry.archives:
-        size = None if archive.bulk and source.official else source.size(archive)
         at = source.folder / archive.name if source.folder else source.url(archive)
-        to = "read in place" if source.folder else f"to {source.store / archive.name}"
-        if size is None and archive.bulk:
-            say(
-                f"  {archive.name}: not fetched whole; the images that are needed come one by one,"
-                " about 160 kB each"
-            )
-        elif size is None:
+        if archive.bulk and source.official:
+            say(f"  {archive.name}: only the images that are needed come, about 160 kB each")
+        elif (size := source.size(archive)) is None:
             say(f"  {archive.name}: MISSING at {at}")
         else:
-            there = (
-                " (there already)"
-                if not source.folder and (source.store / archive.name).exists()
-                else ""
-            )
-            say(
-                f"  {archive.name}: {f'{size:,} bytes' if size >= 0 else 'size not stated'} from"
-                f" {at}, {to}{there}"
-            )
+            to = "read in place" if source.folder else f"to {source.store / archive.name}"
+            there = " (there already)" if (source.store / archive.name).exists() else ""
+            stated = f"{size:,} bytes" if size >= 0 else "size not stated"
+            say(f"  {archive.name}: {stated} from {at}, {to}{there}")
     for place in run.places:
         owned = "{" + ",".join(place.entries) + "}" if place.entries else ""
         say(f"  writes {run.data_dir / place.folder / owned}")

@@ -49,14 +49,15 @@ def keep(
     """Write an image to each of the folders; return its file name there, and its width and height.
 
     Args:
-        name: its plain file name; an image that is scaled down becomes a lossless ``.png``.
+        name: its file name, without folders; an image that is scaled down becomes a lossless
+            ``.png``.
         size: its longest side in pixels at most; None writes the bytes as they are.
         recorded: width and height that its record or its mask says.
 
     Raises:
         SourceError: ``name`` is no readable image, or of another size than recorded.
     """
-    image = decoded(content, name)
+    image, name = decoded(content, name), PurePosixPath(name).name
     if recorded and recorded != image.size:
         raise SourceError(
             f"{name}: an image of {image.width} x {image.height} px, recorded as {recorded[0]} x"

@@ -19,13 +19,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from PIL import Image
+from tqdm import tqdm
 
 from data_prep import MINI_DIFFUSION, MINI_WEIGHTS
 from data_prep.io.writers import (
@@ -41,9 +44,8 @@ from data_prep.io.writers import (
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.rendering import SIZE, draw, noise, outlined, scenes, single
-from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.files import MANIFEST, read_json
+from fedmuscle_lib.core.files import MANIFEST, put, read_json
 
 VERSION = 7
 # what a seed draws a user's local training set from (Appendix G's sizes are in
@@ -87,7 +89,6 @@ FOLDERS = {
     "ICF pool": "IC/FOOD101_pool",
     "ICC pool": "IC/CALTECH101_pool",
 }
-UNFINISHED = ".cache"  # what pretraining keeps beside the weights while it lasts
 N_SECTIONS = 4  # of the news, as AG's has
 _write_images = partial(
     write_images, compress_level=0
@@ -101,37 +102,55 @@ def prepare(data_dir: Path) -> dict:
     Of an earlier world, its own files are replaced; what else lies beside them stays.
 
     Raises:
-        NotOurs: ``data_dir`` is a file, or holds other files and no world, or another file in the
-            place of one of the world's.
+        FileExistsError: another file or a link lies in the place of one of the world's; nothing has
+            changed then.
         OSError: the folder can't be written.
     """
-    earlier = _read_manifest(data_dir)
-    whole = earlier is not None and _sum(data_dir, earlier["files"]) == earlier["sha256"]
-    if earlier and whole and earlier["version"] == _version():
+    earlier = _read_manifest(data_dir) or {"files": []}
+    whole = "sha256" in earlier and _sum(data_dir, earlier["files"]) == earlier["sha256"]
+    if whole and earlier["version"] == _version():
         return earlier
-    ownership.vacant(data_dir, data_dir, ours=earlier is not None)
+    if data_dir.is_symlink() and not data_dir.exists():
+        raise FileExistsError(f"{data_dir}: a link that leads nowhere; remove it")
+    if data_dir.exists() and not earlier["files"] and any(data_dir.iterdir()):
+        raise FileExistsError(f"{data_dir}: holds other files, and no world; name another folder")
+    own = {*earlier["files"]} if whole or "unfinished" in earlier else set()
+    target = data_dir.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
     # written aside and moved into place, so that an interrupted run leaves nothing that looks whole
-    with ownership.scratch(data_dir.resolve().parent, "mini") as scratch:
-        root = scratch / "world"
+    with TemporaryDirectory(dir=target.parent, prefix=".mini-") as scratch:
+        root = Path(scratch, "world")
         words = vocabulary()
-        for task in FOLDERS:
-            for split, sizes in (("train", POOL), ("val", VALIDATION), ("test", TEST)):
-                for client in range(USERS[task]):
-                    _client(root, task, split, client, sizes[task], words)
-        _public(root, words)
-        _captioned(root, words)
-        _synthetic(root)
-        _labelled(root, words)
-        _scenes(root, words)
-        shutil.copytree(MINI_WEIGHTS, root / "models", ignore=shutil.ignore_patterns(UNFINISHED))
+        steps = [
+            partial(_client, root, task, split, client, sizes[task], words)
+            for task in FOLDERS
+            for split, sizes in (("train", POOL), ("val", VALIDATION), ("test", TEST))
+            for client in range(USERS[task])
+        ]
+        sets = (_public, _captioned, _synthetic, _labelled, _scenes)
+        steps += [partial(write, root, words) for write in sets]
+        for step in tqdm(steps, "mini", unit="set", disable=None):
+            step()
+        shutil.copytree(MINI_WEIGHTS, root / "models")
         manifest = _manifest(root)
-        (root / MANIFEST).write_text(json.dumps(manifest, indent=1))
-        own = (
-            {*earlier["files"]}
-            if earlier and whole
-            else {name for name in manifest["files"] if _begun(data_dir / name, root / name)}
-        )
-        ownership.exchange(root, data_dir, own | ({MANIFEST} if earlier else set()), last=MANIFEST)
+        for folder in {(target / name).parent for name in {*own, *manifest["files"]}}:
+            if folder.resolve() != folder:
+                raise FileExistsError(f"{folder}: behind a link, which is left alone; move it away")
+        for name in manifest["files"]:
+            if name not in own and not _begun(target / name, root / name):
+                raise FileExistsError(
+                    f"{data_dir / name}: not what this command wrote; move it away, or name"
+                    " another folder"
+                )
+        files = sorted({*own, *manifest["files"]})
+        started = {"name": "mini", "unfinished": True, "whole": False, "files": files}
+        put(target / MANIFEST, json.dumps(started).encode())
+        for name in own - {*manifest["files"]}:
+            (target / name).unlink(missing_ok=True)
+        for name in manifest["files"]:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(root / name, target / name)
+        put(target / MANIFEST, json.dumps(manifest, indent=1).encode())
     return manifest
 
 
@@ -144,8 +163,10 @@ def others(data_dir: Path, manifest: dict) -> list[str]:
 
 
 def _begun(path: Path, whole: Path) -> bool:
-    """Return whether a file is a file of this world, or was one before it was cut off."""
-    return path.is_file() and whole.read_bytes().startswith(path.read_bytes())
+    """Return whether there is no file, or one of this world, perhaps cut off."""
+    return not os.path.lexists(path) or (
+        path.is_file() and whole.read_bytes().startswith(path.read_bytes())
+    )
 
 
 def _read_manifest(data_dir: Path) -> dict | None:
@@ -154,23 +175,16 @@ def _read_manifest(data_dir: Path) -> dict | None:
         manifest = read_json(data_dir / MANIFEST)
     except DataError:
         return None
-    files, texts = manifest.get("files"), [manifest.get("version"), manifest.get("sha256")]
-    listed = isinstance(files, list) and all(isinstance(name, str) for name in [*files, *texts])
-    return manifest if manifest.get("name") == "mini" and listed else None
+    return manifest if manifest.get("name") == "mini" else None
 
 
 def _version() -> str:
     """Return a version that changes with the world's recipe, the shipped backbones and the shipped
     images.
     """
-    files = [
-        path
-        for path in sorted(MINI_WEIGHTS.rglob("*"))
-        if path.is_file() and UNFINISHED not in path.parts
-    ]
-    weights = b"".join(
-        path.read_bytes() for path in [*files, *sorted(MINI_DIFFUSION.glob("synthetic.*"))]
-    )
+    files = [path for path in sorted(MINI_WEIGHTS.rglob("*")) if path.is_file()]
+    files += sorted(MINI_DIFFUSION.glob("synthetic.*"))
+    weights = b"".join(path.read_bytes() for path in files)
     return f"{VERSION}-{hashlib.sha256(weights).hexdigest()[:12]}"
 
 
@@ -269,12 +283,12 @@ def _captioned(root: Path, words: Vocabulary) -> None:
     _write_captioned(root / "TC/flicker_public", images, few, 1, rng)  # the README's spelling
 
 
-def _synthetic(root: Path) -> None:
+def _synthetic(root: Path, words: Vocabulary) -> None:
     """Write the synthetic images, and as many of noise. The former are shipped: another processor
     would round theirs otherwise.
 
-    `python -m data_prep synthetic` made them of the users' images; ``pretrain.synthetic`` says how
-    the sheet is laid out.
+    ``scripts/pretrain/synthetic_images.py`` made them of the users' images. The sheet has a column
+    a user and a row for each of its images.
     """
     sheet = np.asarray(Image.open(MINI_DIFFUSION / "synthetic.png"))
     rows, users = sheet.shape[0] // SIZE, sheet.shape[1] // SIZE

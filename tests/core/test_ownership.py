@@ -103,5 +103,5 @@ def test_what_a_kill_left_is_swept(tmp_path):
 
 def test_a_world_is_not_made_in_a_folder_of_somebody_else(folder, capsys):
     assert prepare(["mini", "--data-dir", str(folder)]) == 2
-    assert "holds what this command did not write, such as ours" in capsys.readouterr().err
+    assert "holds other files, and no world" in capsys.readouterr().err
     assert files(folder) == {"ours": "1", "thesis": "years"}

@@ -197,15 +197,15 @@ def test_kept_states_are_the_plain_path(folder, head, blocks):
 def test_parity_with_the_reference_code(size, repeats, side):
     """With efficientnet-lite-pytorch 0.1.0, where it is on the path: equal to the bit."""
     reference = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet
-    from data_prep.pretrain.conversion import converted
-    from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
+    from data_prep.checkpoints.conversion import converted
+    from data_prep.checkpoints.wheels import CHECKPOINTS
 
-    config = CHECKPOINTS[f"efficientnet-lite{size}"].config
+    config = CHECKPOINTS[f"efficientnet-lite{size}"]["config"]
     assert config["num_block_repeats"] == repeats
     torch.manual_seed(0)
     theirs = reference.from_name(f"efficientnet-lite{size}", image_size=side).eval()
     ours = EfficientNetLiteModel(EfficientNetLiteConfig.from_dict(config)).eval()
-    ours.load_state_dict(converted(theirs.state_dict(), config, "the reference"), strict=False)
+    ours.load_state_dict(converted(theirs.state_dict()), strict=False)
     pixels = scaled(_images(side))
     with torch.no_grad():
         assert torch.equal(ours(pixels).last_hidden_state, theirs.extract_features(pixels))

@@ -13,9 +13,8 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from data_prep.pretrain.hybrid_vits import RECIPES
-from data_prep.pretrain.paper_checkpoints import ARCHITECTURES, fetch
-from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS, shipped
+from data_prep.checkpoints.paper import ARCHITECTURES, fetch
+from data_prep.checkpoints.wheels import CHECKPOINTS, SHIPPED
 from fedmuscle_lib import Settings
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
@@ -77,7 +76,7 @@ def test_smalls_checkpoints_are_those_that_data_prep_writes():
     """One for every model of every setup."""
     backbones = Settings(profile="small").backbones
     assert set(backbones) == {row.model for users in SETUPS.values() for row in users}
-    assert set(backbones.values()) <= CHECKPOINTS.keys() | shipped() | RECIPES.keys()
+    assert set(backbones.values()) <= CHECKPOINTS.keys() | SHIPPED.keys()
 
 
 def test_a_vits_cls_token_stands_before_its_patches(models_path):

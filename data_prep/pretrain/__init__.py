@@ -1,3 +1,0 @@
-"""Backbones for images and for text, pretrained here or fetched: a module for each profile, on
-modules for each architecture.
-"""
