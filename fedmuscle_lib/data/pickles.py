@@ -86,7 +86,11 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-_STAND_INS = {"numpy.dtype": _dtype, "_codecs.encode": _encode}
+_STAND_INS = {
+    "numpy.dtype": _dtype,
+    "_codecs.encode": _encode,
+    "__builtin__.bytes": bytes,  # how old protocols write b""
+}
 _NUMPYS = {
     "numpy.ndarray",
     "numpy._core.multiarray._reconstruct",
