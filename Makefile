@@ -72,7 +72,6 @@ lint: $(INSTALLED)
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
-	@$(RUN) tests/code_size.py
 
 mini: $(INSTALLED)
 	$(RUN) -m data_prep mini

@@ -46,7 +46,8 @@ def explore(live: bool | None = None, **given: Any) -> ipywidgets.VBox | Figure 
         given: settings of the first run, and of what the widgets don't choose.
 
     Raises:
-        ValueError, and what else ``run`` raises: only without widgets, which say it themselves.
+        ValueError: settings that no run can have.
+        What else ``run`` raises: only without widgets, which say it themselves.
     """
     explorer = Explorer(given)
     if live is None:
@@ -74,9 +75,8 @@ class Explorer:
     def __init__(self, given: dict[str, Any]) -> None:
         self.said, self.tried = "", pd.DataFrame()
         self.figure: Figure | None = None
-        self._given, shown, self._wrong = _as_far_as_possible(
-            _OWN | given
-        )  # the last is told until something else is chosen
+        self._given = _OWN | given
+        shown = parse(self._given)
         self._curves: dict[
             tuple[str, bool], pd.DataFrame
         ] = {}  # by algorithm, and whether it is another stored run's
@@ -108,8 +108,6 @@ class Explorer:
         """Settings that are chosen; raises ValueError, whose one line says why, if no run can have
         them.
         """
-        if self._wrong:
-            raise ValueError(self._wrong)
         chosen = {name: control.value for name, control in self.controls.items()}
         return parse(
             self._given
@@ -226,7 +224,6 @@ class Explorer:
 
     def _check(self) -> None:
         """Say what is wrong with what is chosen, unless a run is being told of."""
-        self._wrong = ""
         if self._thread.is_alive():
             return
         try:
@@ -237,22 +234,6 @@ class Explorer:
 
     def _say(self, line: str) -> None:
         self.said, self._line.value = line, html.escape(line)
-
-
-def _as_far_as_possible(given: dict[str, Any]) -> tuple[dict[str, Any], Settings, str]:
-    """Return what is given, as settings, and an empty line; or as much of it as no run refuses, and
-    why the whole is refused.
-    """
-    wrong = ""
-    for attempt in (
-        given,
-        {name: given[name] for name in ("profile", "setup") if name in given} | _OWN,
-    ):
-        try:
-            return attempt, parse(attempt), wrong
-        except ValueError as error:
-            wrong = wrong or str(error)
-    return _OWN, parse(_OWN), wrong
 
 
 def _controls(shown: Settings) -> dict[str, ipywidgets.ValueWidget]:

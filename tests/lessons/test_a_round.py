@@ -4,13 +4,12 @@ messages that the server counts.
 
 from __future__ import annotations
 
-import re
 from itertools import combinations
 
 import pandas as pd
 import pytest
 import torch
-from lesson import LESSONS, ROOT, assert_answers, assert_shows_what_it_kept, printed
+from lesson import LESSONS, ROOT, assert_answers, assert_shows_what_it_kept
 from torch.nn import functional as F
 
 from fedmuscle_lib.core.errors import RefusedMessage
@@ -25,33 +24,11 @@ LESSON = LESSONS / "5_a_round.ipynb"
 MEASURED = """
 import json
 print(json.dumps({
-    "up": up, "down": down, "boxes": list(boxes.values()), "moments": moments,
+    "moments": moments,
     "same picture": [(a - b).norm(dim=-1).mean().item() for z in (start, seen(users)) for a, b in [(z[0], z[1])]],
     "newcomer": [[share[4, other] for share in shares] for other in (1, 2, 3)],
-    "ledger": [server.uplink[36, 4], server.downlink[36, 4]],
 }))
 """
-
-
-def numbers(line):
-    return [float(number) for number in re.findall(r"\d+\.\d+", line)]
-
-
-def test_the_text_says_what_the_kept_outputs_say(kept):
-    for line in printed(kept["align"]).splitlines():
-        before, after = numbers(line)
-        assert after < before, "every loss went down"
-    digits, answers, error = map(numbers, printed(kept["help-run"]).splitlines()[1:])
-    assert all(
-        row[1] < row[0] and row[2] <= row[0] + 1 and row[1] < row[2] for row in (digits, answers)
-    )
-    assert error[0] < error[2] < error[1], (
-        "all three worse after the alignment, and mended in part by one more epoch"
-    )
-    assert re.search(
-        r"has norm [\d.]+, not 1 .*\nthe second attempt is taken", printed(kept["refused"])
-    )
-    assert re.findall(r"[\d,]+(?= bytes)", printed(kept["rest-of-round"])) == ["8,192", "8,208"] * 3
 
 
 # --- executed
@@ -59,14 +36,6 @@ def test_the_text_says_what_the_kept_outputs_say(kept):
 
 def test_the_lesson_executes_and_shows_what_it_kept(lesson):
     assert_shows_what_it_kept(LESSON, lesson)
-
-
-def test_the_picture_is_filled_with_real_shapes(measured):
-    assert set(measured["up"].values()) == {"vectors (32, 16), 2,048 bytes"}
-    assert set(measured["down"].values()) == {"loss (), gradient (32, 16), 2,052 bytes"}
-    weights = [line for box in measured["boxes"] for line in box if line.startswith("weights")]
-    assert len(weights) == len(set(weights)) == 3, "no two users have the same network"
-    assert measured["ledger"] == [8192, 8208], "a fourth user's messages are of the same size"
 
 
 def test_users_come_to_agree_and_gain_nothing_by_it(measured):

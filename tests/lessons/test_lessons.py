@@ -60,16 +60,6 @@ def test_outputs_are_kept_whole_and_know_no_machine(path):
 
 
 @every_lesson
-def test_what_is_folded_is_folded_in_jupyterlab_and_on_the_site(name):
-    cells = nbformat.read(LESSONS / f"{name}.ipynb", as_version=4).cells
-    folded = [cell for cell in cells if "hide-input" in cell.metadata.get("tags", [])]
-    assert folded == [cell for cell in cells if "jupyter" in cell.metadata]
-    assert all(cell.metadata.jupyter == {"source_hidden": True} for cell in folded)
-    assert not any("check(" in cell.source for cell in folded), "an exercise is seen"
-    assert bool(folded) == ("folded; a click" in cells[0].source), "the reader is told"
-
-
-@every_lesson
 def test_another_number_than_the_kept_one_is_noticed(name):
     """The comparison is none that would pass whatever a lesson showed."""
     kept = nbformat.read(LESSONS / f"{name}.ipynb", as_version=4)

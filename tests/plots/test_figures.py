@@ -5,14 +5,14 @@ import math
 import pandas as pd
 import pytest
 from drawn import curves_of, intervals_of, points_of
-from histories import as_runs, history, history2, spread_runs, with_deltas
+from histories import as_runs, history, history2, spread_runs
 
 from fedmuscle_lib import plots, report
 from fedmuscle_lib.core import files, style
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.plots.figure1 import figure1
 from fedmuscle_lib.plots.worlds import worlds
-from fedmuscle_lib.report import audit, theory
+from fedmuscle_lib.report import theory
 
 ARMS = [("local", False), ("fedmuscle", False), ("fedmuscle", True)]
 
@@ -26,48 +26,11 @@ def test_every_algorithm_has_a_colour_and_a_marker_of_its_own():
     )
 
 
-def test_what_is_not_in_the_table_has_a_colour_of_its_own_too():
-    arms = ["local", "not there yet", "fedmuscle", *(f"fedmuscle, M = {m}" for m in range(1, 6))]
-    look = plots.styles(arms)
-    assert look == plots.styles(arms * 2) and list(look) == arms
-    assert {name: look[name] for name in ("local", "fedmuscle")} == {
-        name: plots.STYLES[name] for name in ("local", "fedmuscle")
-    }
-    colours = {colour for colour, _ in look.values()}
-    declared = {colour for name, (colour, _) in plots.STYLES.items() if name not in arms}
-    assert len(colours) == len(arms) and not colours & declared
-    assert {look[f"fedmuscle, M = {m}"][1] for m in range(1, 6)} == {look["fedmuscle"][1]}
-
-
 def test_an_arm_has_the_same_colour_in_every_figure():
     arms = ["local, tuned", "fedmuscle, tuned", "anchored, tuned", "fedrcl, authors' values"]
     together = plots.styles(["fedmuscle, M = 5", *arms, "fedmuscle, M = 3"])
     assert len({colour for colour, _ in together.values()}) == 6
     assert {arm: plots.styles([arm])[arm] for arm in arms} == {arm: together[arm] for arm in arms}
-
-
-def test_nothing_of_table_1_is_cut_off_on_one_public_set_with_long_names():
-    runs = [
-        history(name, [40 + k] * 6) for k, name in enumerate(("local", "fedmuscle", "own_teacher"))
-    ]
-    runs += report.as_arm([history("own_teacher", [30] * 6)], "tuned")
-    figure = plots.table1(report.delta(runs))
-    (ax,) = figure.axes
-    for text in (ax.xaxis.label, ax.title, *ax.get_yticklabels(), *figure.legends):
-        box = text.get_window_extent()
-        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
-    assert ax.get_window_extent().width > figure.bbox.width / 3
-
-
-def test_printed_deltas_that_differ_from_their_cells_are_named():
-    (ax,) = plots.printed_deltas(audit.deltas(), audit.exchanges()).axes
-    names = [text.get_text() for text in ax.texts]
-    assert len(names) == 5 and "Table 1, Pascal VOC: FedHeNN" in names
-    _, right, wrong, exchanged = ax.get_lines()
-    assert (
-        max(abs(right.get_ydata())) < 0.05 < max(abs(wrong.get_ydata()))
-        and max(abs(exchanged.get_ydata())) < 0.005
-    )
 
 
 def test_figures_hold_what_they_are_given():
@@ -136,28 +99,6 @@ def test_the_training_curve_has_the_arms_that_train_by_the_recipe_of_the_baselin
     )  # beside the panel, whole
 
 
-def test_a_dumbbell_goes_from_the_hollow_earlier_evaluation_to_the_last():
-    rows = {
-        "public": "voc",
-        "algorithm": "fedmuscle",
-        "round": [10, 20],
-        "delta": [3.0, 8.0],
-        "ci_low": [1.0, 7.0],
-        "ci_high": [5.0, 9.0],
-    }
-    figure = plots.training_curve(pd.DataFrame(rows))
-    (ax,) = figure.axes
-    assert (points_of(ax), points_of(ax, hollow=True), intervals_of(ax)) == (
-        [(8, 0)],
-        [(3, 0)],
-        [(7, 9)],
-    ) and ax.get_title() == "Pascal VOC"
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "after round 20",
-        "after round 10",
-    ]
-
-
 def forest_rows():
     """Two panels of one unit and one of another; the first line has two arms."""
     ends = {"ci_low": [0.5, 1.5, -40, math.nan, 1], "ci_high": [1.5, 2.5, 60, math.nan, 3]}
@@ -194,25 +135,6 @@ def test_a_forest_has_the_intervals_of_its_rows_and_one_scale_for_a_unit():
     assert local == -ours != 0, "the arms of a line stand apart"
     assert points_of(second) == [(10, 0), (4, 1)]
     assert [ax.get_xlabel() for ax in figure.axes] == ["%", "%", "points"] and not figure.legends
-
-
-def test_lines_that_panels_do_not_share_are_of_each_alone():
-    rows = forest_rows()
-    apart = style.housed(style.forest)(rows, plots.styles(rows.arm), share=False)
-    assert [[text.get_text() for text in ax.get_yticklabels()] for ax in apart.axes] == [
-        ["one"],
-        ["one", "two"],
-        ["two"],
-    ]
-
-
-def test_bars_have_the_intervals_of_their_rows():
-    delta = report.delta(spread_runs())
-    (ax,) = plots.figure2(delta).axes
-    own = delta.set_index("algorithm").loc[["fedmuscle"]]
-    assert intervals_of(ax) == [
-        (pytest.approx(own.ci_low.iloc[0]), pytest.approx(own.ci_high.iloc[0]))
-    ]
 
 
 def test_a_stored_run_stands_dashed_beside_the_present_one():
@@ -313,19 +235,6 @@ def test_the_map_has_a_line_a_place_from_what_forgets_most_and_hollow_single_see
     assert "the paper, 23,550" in figure.get_supxlabel()
 
 
-def test_a_place_without_a_delta_has_a_line_without_points():
-    """Where a metric of local training is 0, as in short runs."""
-    rows = map_rows([10.0, 30.0], steps=[160])
-    rows.loc[rows.place == "place 1", ["forgotten", "delta"]] = math.nan
-    (ax,) = plots.delta_map(rows, {}).axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["place 0", "place 1"]
-    assert {round(y) for _, y in points_of(ax, hollow=True)} == {0}
-
-
-def test_a_map_of_one_place_and_one_number_of_steps():
-    assert len(plots.delta_map(map_rows([0.0], steps=[800]), {"the paper": 23550}).axes) == 1
-
-
 def test_an_arm_that_would_squeeze_the_others_is_cut_off_with_an_arrow_and_its_number():
     rows = forest_rows().assign(
         panel="a",
@@ -341,25 +250,6 @@ def test_an_arm_that_would_squeeze_the_others_is_cut_off_with_an_arrow_and_its_n
     assert ax.get_xlim()[0] > -2 and [text.get_text() for text in ax.texts] == ["-80"]
     whole = style.housed(style.forest)(rows, plots.styles(rows.arm)).axes[0]
     assert whole.get_xlim()[0] < -100 and not whole.texts
-
-
-def test_a_figure_is_saved_with_the_line_that_says_whose_numbers_it_shows(tmp_path):
-    path = plots.save(
-        plots.figure2(report.delta(as_runs("table7"))), tmp_path, "bars", "seeds 0, 1, 2"
-    )
-    assert "<!-- seeds 0, 1, 2 -->" in path.read_text(encoding="utf8")
-
-
-def test_names_of_points_cover_nothing():
-    """Not even where points lie on top of each other."""
-    runs = with_deltas({"fedmuscle": 0.01, "gramian": 0.02, "pairwise": 0.01})
-    (ax,) = plots.agreement(
-        report.delta(runs).assign(paper_delta=[0, 0.1, 0.1, 30]), report.rank_agreement(runs)
-    ).axes
-    boxes = [text.get_window_extent() for text in ax.texts]
-    assert not [1 for i, box in enumerate(boxes) for other in boxes[:i] if box.overlaps(other)]
-    points = ax.transData.transform(points_of(ax))
-    assert len(points) == 4 and not [1 for box in boxes for point in points if box.contains(*point)]
 
 
 def test_figure_1_is_the_one_of_the_documents(tmp_path):
@@ -382,11 +272,3 @@ def test_figure_7_shows_the_information_of_each_region_and_frames_a_negative_one
         ]
         assert set(framed) == {f"{value:.2f}".replace("-", "−") for value in regions}
         assert any(framed.values()) == (min(regions) < 0)
-
-
-def test_bounds_have_a_panel_for_each_thing_that_varies_and_a_line_for_each_truth_and_critic():
-    figure = plots.bounds(theory.bounds([4, 8], [1], [0.2], samples=64))
-    assert [ax.get_xlabel().split()[0] for ax in figure.axes] == ["batch", "other", "correlation"]
-    assert [len(ax.lines) for ax in figure.axes] == [6] * 3 and figure.axes[
-        0
-    ].get_ylabel() == "nats"

@@ -5,7 +5,7 @@ import json
 import pytest
 from histories import history
 
-from fedmuscle_lib import Settings, plots, report
+from fedmuscle_lib import report
 from fedmuscle_lib.fedmuscle import ablations as module
 from fedmuscle_lib.report.paper import paper_points
 
@@ -81,13 +81,6 @@ def test_a_setting_of_all_runs_that_every_point_has_otherwise_is_refused(
     assert not asked
 
 
-def test_a_setting_of_all_runs_may_be_one_of_the_points_own(asked):
-    found = points([{"others": 1}, {"others": 2}], others=2)
-    assert [point.varied["others"] for point in found] == [1, 2] and {
-        s.others for s in asked if s.algorithm == "fedmuscle"
-    } == {1, 2}
-
-
 def test_a_setting_that_some_points_have_serves_the_others(asked):
     found = points([{}, {"others": 3}], seeds=[0], others=1)
     assert [
@@ -157,37 +150,6 @@ def test_the_files_hold_every_point_and_name_every_run_once(asked, tmp_path):
     addresses = [run["address"] for run in provenance["runs"]]
     assert len(addresses) == len(set(addresses))
     assert "others" not in provenance["command"], "the notebook varies it"
-
-
-def test_the_figure_has_a_panel_for_each_value_of_the_other_column(asked):
-    found = [{"others": n, "local_epochs": e} for e in (1, 2) for n in (1, 3)]
-    rows = report.delta_at_points(points(found), paper="table5")
-    figure = plots.ablation(rows, "others", ["M", "M again"], panel="local_epochs", titles="E = {}")
-    assert [ax.get_title() for ax in figure.axes] == ["E = 1", "E = 2"]
-    assert [ax.get_xlabel() for ax in figure.axes if ax.xaxis.label.get_visible()] == [
-        "M",
-        "M again",
-    ]
-    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["1", "3"]
-
-
-def test_every_setting_that_the_paper_leaves_open_is_turned_in_a_notebook():
-    """But the settings of users who segment, read texts or have another precision, the checkpoints,
-    and those that Figure 5 varies.
-    """
-    turned = {name for settings in report.OPEN_CHOICES.values() for name in settings}
-    elsewhere = {
-        "mask_size",
-        "text_length",
-        "pooled_stages",
-        "precision",
-        "backbones",
-        "public_batch_size",
-    }
-    assert (
-        turned - {"head_layers"}
-        == {name for name in Settings.model_fields if Settings.about(name)["open"]} - elsewhere
-    )
 
 
 def test_choices_are_ordered_by_how_far_they_move_delta(asked):

@@ -1,14 +1,11 @@
 """The ledger of the paper's claims: what is reproduced, contradicted and undecided."""
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import ttest_1samp
 
-from fedmuscle_lib.core.notebooks import NOTEBOOKS
-from fedmuscle_lib.report.claims import Claim, claims, decided, holm
+from fedmuscle_lib.report.claims import Claim, decided, holm
 
 VALUES = {
     "better": [10, 11, 12, 11, 10],
@@ -43,12 +40,9 @@ def minus(a, b):
         (claim(minus("better", "worse")), "reproduced"),
         (claim(minus("worse", "better")), "contradicted"),
         (claim(minus("wild", "better")), "undecided"),
-        (claim(minus("better", "worse"), minus("same", "worse")), "reproduced"),
         (claim(minus("better", "worse"), minus("worse", "better")), "contradicted"),
         (claim(minus("better", "worse"), minus("better", "wild")), "undecided"),
         (claim(minus("same", "better"), within=1.0), "reproduced"),
-        (claim(minus("better", "worse"), within=1.0), "contradicted"),
-        (claim(minus("wild", "better"), within=1.0), "undecided"),
         (claim(minus("better", "absent")), "not run"),
         (claim(minus("better", "worse"), file="absent.csv"), "not run"),
     ],
@@ -77,12 +71,6 @@ def test_a_decidable_difference_is_decided_whatever_else_was_asked(folder, size,
     assert decided(folder, [claim(("+public=voc algorithm=a",)), *listed[1:]]).verdict[0] == verdict
 
 
-def test_a_number_is_found_however_it_is_written(folder):
-    pd.read_csv(folder / "rows.csv").assign(value=64.0).to_csv(folder / "rows.csv", index=False)
-    one = claim(("+public=voc algorithm=better value=64", "-public=voc algorithm=worse value=64.0"))
-    assert decided(folder, [one]).verdict.tolist() == ["reproduced"]
-
-
 def test_one_seed_tests_nothing(folder):
     pd.read_csv(folder / "rows.csv").query("seed == 0").to_csv(folder / "rows.csv", index=False)
     assert decided(folder, [claim(minus("better", "worse"))]).verdict.tolist() == ["untested"]
@@ -91,14 +79,3 @@ def test_one_seed_tests_nothing(folder):
 def test_more_claims_need_smaller_p_values():
     assert holm(pd.Series([0.04, 0.01, np.nan, 0.03])).tolist()[:2] == pytest.approx([0.06, 0.03])
     assert holm(pd.Series([0.9, 0.8])).max() == 1
-
-
-def test_the_listed_claims_are_well_formed():
-    listed = claims()
-    assert len(listed) > 15 and len({one.text for one in listed}) == len(listed)
-    for one in listed:
-        assert (NOTEBOOKS / f"{one.file.partition('/')[0]}.ipynb").exists()
-        assert re.fullmatch(r"(Table|Figure|Section|Appendix) [\dA-Z.]+", one.where)
-        assert all(
-            term[0] in "+-" and "=" in term for contrast in one.contrasts for term in contrast
-        )

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from histories import LARGE, history, history2, spread_runs, with_deltas
 
-from fedmuscle_lib import plots, report
+from fedmuscle_lib import report
 from fedmuscle_lib.report import compare
 
 
@@ -82,26 +82,6 @@ def test_fedmuscles_delta_stands_against_every_other_over_all_users_and_by_task(
     )
 
 
-def test_arms_without_a_common_run_or_without_all_users_are_not_compared_over_all(tmp_path):
-    """The probe serves no user with SS; the own copy has a run on another public set only."""
-    own = {"setup": "setup2", "profile": "paper"}
-    runs = [
-        history("local", [40] * 10, public="flickr30k", **own),
-        history("fedmuscle", [44] * 10, public="flickr30k", **own),
-    ]
-    runs.append(history("self", [44] * 10, public="voc", **own))
-    runs.append(
-        history("probe", [42] * 8, users=(1, 2, 3, 4, 5, 6, 9, 10), public="flickr30k", **own)
-    )
-    rows = compare.paired_deltas(runs)
-    assert set(rows.over) == {"probe"} and rows.difference.tolist() == pytest.approx(
-        [5] * len(rows)
-    )
-    assert set(rows.task) == {user.task for user in runs[0].settings.members} - {"SS"}
-    report.write(runs[:2], tmp_path)
-    assert not (tmp_path / "paired_deltas.csv").exists()
-
-
 def test_gains_are_compared_beside_the_papers():
     """Ours over the same local training, the paper's each over the local training of its own
     table.
@@ -155,39 +135,3 @@ def test_an_opposite_order_and_one_with_a_tie():
     tied = report.rank_agreement(with_deltas({"fedmuscle": 3, "gramian": 3, "pairwise": 1})).iloc[0]
     # ranks 3.5, 3.5, 2, 1 against 4, 3, 2, 1; five of the six pairs are in order and one is tied
     assert (tied.rho, tied.tau) == pytest.approx((4.5 / math.sqrt(4.5 * 5), 5 / math.sqrt(5 * 6)))
-
-
-def test_single_seeds_show_how_far_the_order_is_noise():
-    runs = with_deltas({"fedmuscle": 3, "gramian": 2, "pairwise": 1})
-    runs += with_deltas({"fedmuscle": -2.9, "gramian": -2, "pairwise": -1}, seed=1)
-    runs += [
-        history("fedmuscle", [99] * 6, seed=2),
-        history("local", [40] * 6, seed=2),
-    ]  # the others lack this one
-    ranks = report.rank_agreement(runs).iloc[0]
-    assert (ranks.n_seeds, ranks.rho_lowest, ranks.rho_highest) == pytest.approx((2, -1, 1))
-
-
-@pytest.mark.parametrize(
-    ("runs", "n"),
-    [
-        (with_deltas({}), 1),
-        (with_deltas({"fedmuscle": 0, "gramian": 0}), 3),
-        (
-            [
-                history("local", [40] * 6, users=(3, 4, 5, 6)),
-                history("fedmuscle", [44] * 6, users=(3, 4, 5, 6)),
-            ],
-            0,
-        ),
-    ],
-    ids=["one algorithm", "all alike", "not all users"],
-)
-def test_where_there_is_no_order_there_is_no_agreement(runs, n):
-    ranks = report.rank_agreement(runs)
-    assert ranks.n_algorithms.tolist() == [n]
-    assert (
-        ranks[["rho", "rho_p", "tau", "tau_p", "rho_lowest", "rho_highest"]].isna().all(axis=None)
-    )
-    assert "`voc`: 0 of the" in report.displaced(runs)
-    assert plots.agreement(report.delta(runs), ranks).axes[0].get_title() == "Pascal VOC"

@@ -1,7 +1,5 @@
 """The map of Delta: which runs it asks for, and what becomes of them."""
 
-import math
-
 import pandas as pd
 import pytest
 from histories import history
@@ -215,44 +213,6 @@ def test_more_steps_are_compared_within_their_place_on_the_same_seeds(points):
         )
 
 
-def test_the_map_in_words(points):
-    rows, peers = report.delta_map(points), report.map_peers(points)
-    above, ends, given = report.map_in_words(rows, peers).splitlines()
-    assert (
-        above
-        == "- FedMuscle's mean Δ is above that of local training at 4 of 4 points and of head only"
-        " at 4 of 4 points."
-    )
-    assert "wide, 160 steps, where head only has +5.0 %" in ends
-    assert "above 0 at 4 of 4 points" in given and "of the 3 points that have one" in given
-    single = report.map_in_words(rows[rows.n_seeds == 1], peers[peers.n_seeds == 1])
-    assert single.endswith("one seed cannot tell how much of this is chance.")
-    wide = report.map_by_place(rows, peers)
-    assert (
-        wide.loc[("wide", 160), "FedMuscle"] == "+15.00"
-        and wide.loc[("wide", 160), "FedMuscle − Frozen peers"] == "+2.50"
-    )
-    assert (
-        wide.loc[("wide", 160), "FedMuscle − Head only"] == "+10.00"
-        and "FedMuscle over Local training, tuned" not in wide
-    )
-
-
-def test_a_place_without_a_delta_is_left_out_of_the_words(points):
-    """As in short runs, where some user of local training finds nothing."""
-    rows, peers = report.delta_map(points), report.map_peers(points)
-    rows.loc[rows.place == "wide", ["delta", "forgotten"]] = peers.loc[
-        peers.place == "wide", "difference"
-    ] = math.nan
-    text = report.map_in_words(rows, peers)
-    assert "local training at 2 of 2 points" in text and "above 0 at 2 of 2 points" in text
-    rows["delta"] = math.nan
-    assert (
-        report.map_in_words(rows, peers)
-        == "- FedMuscle's Δ is undefined everywhere, since a metric of local training is 0."
-    )
-
-
 def test_the_folder_names_every_run_once(points, tmp_path):
     report.write_map(points, tmp_path)
     addresses = [run["address"] for run in runs_of(tmp_path)]
@@ -272,7 +232,3 @@ def test_the_folder_names_every_run_once(points, tmp_path):
         and (tmp_path / "delta_map_after_local.csv").exists()
     )
     assert len(pd.read_csv(tmp_path / "steps.csv")) == 2
-
-
-def test_the_papers_steps_are_those_of_its_numbers():
-    assert report.papers_steps() == {"the paper": 150 * 157, "the paper, 300 images": 150 * 10}

@@ -35,14 +35,12 @@ def marked(row, quoted, file="figures/mini/controls/delta.csv"):
     [
         ("public=voc algorithm=fedmuscle", "+7.0 % [-9.9, +9.9]", "-0.3 % [-1.6, +0.9]"),
         ("public=voc algorithm=fedmuscle", "−7.000 %", "-0.337 %"),
-        ("public=voc algorithm=fedmuscle show=paper_delta", "9", "27"),
         (
             "public=voc algorithm=fedmuscle show=paper_delta,n_seeds",
             "**+0.00** over 3",
             "**+26.70** over 5",
         ),
         ("algorithm='fedmuscle, M = 1'", "+0.0", "+2.5"),
-        ('algorithm="fedmuscle, M = 1"', "+0.0", "+2.5"),
         ("algorithm=unsure", "+0.0", "+1.5"),  # what is not quoted need not be finite
     ],
 )
@@ -59,11 +57,8 @@ def test_numbers_are_written_with_the_digits_and_the_sign_that_they_had(root, ro
             "epsilon.csv",
         ),
         (marked("public=voc", "1"), "public=voc --> 5 rows"),
-        (marked("public=coco", "1"), "0 rows"),
         (marked("colour=red", "1"), "colour"),
-        (marked("algorithm=local show=colour", "1"), "colour"),
         (marked("algorithm=local", "no number"), "0 numbers for 3 columns"),
-        (marked("algorithm='fedmuscle, M = 1'", "+2.5 [+2.0, +3.0]"), "3 numbers for 1 columns"),
         (
             "- Delta\n  " + marked("public=voc algorithm=fedmuscle", "1").removeprefix("Delta is "),
             "1 lines begin with a mark",
@@ -72,15 +67,6 @@ def test_numbers_are_written_with_the_digits_and_the_sign_that_they_had(root, ro
             marked("algorithm=diverged", "+1.0 [+0.5, +2.0]"),
             "delta.csv: algorithm=diverged --> nan, -inf, 2.0: not all finite",
         ),
-        (
-            marked("algorithm=unsure", "+1.5 [+0.5, +2.0]"),
-            "delta.csv: algorithm=unsure --> 1.5, nan, nan: not all finite",
-        ),
-        (
-            marked("algorithm=diverged show=ci_low", "+1.0"),
-            "delta.csv: algorithm=diverged show=ci_low --> -inf: not all finite",
-        ),
-        (marked("algorithm", "1"), "algorithm -->"),
         (marked("algorithm=local", "0\n0"), "not closed in their line"),
         (
             "<!-- from figures/mini/controls/delta.csv algorithm=local -->0<!-- /from -->",
@@ -108,14 +94,6 @@ def test_pages_and_notebooks_are_rewritten_where_they_differ(root):
     assert rewrite(root) == []
 
 
-def test_nothing_is_rewritten_if_a_mark_leads_nowhere(root):
-    (root / "README.md").write_text(marked("algorithm=local", "+9.9"))
-    (root / "RESULTS.md").write_text(marked("algorithm=nobody", "+9.9"))
-    with pytest.raises(ValueError, match="algorithm=nobody"):
-        rewrite(root)
-    assert "+9.9" in (root / "README.md").read_text()
-
-
 FILE = "figures/mini/controls/delta.csv"
 
 
@@ -124,10 +102,7 @@ FILE = "figures/mini/controls/delta.csv"
     [
         ("algorithm=fedmuscle", "undecided", True),
         ("algorithm=fedmuscle", "below 0", False),  # its interval includes 0
-        ("algorithm=fedmuscle show=paper_delta", "above 0", True),
         ("algorithm='fedmuscle, M = 1'", "above 0", True),  # one seed
-        ("algorithm='fedmuscle, M = 1'", "undecided", False),
-        ("algorithm='fedmuscle, M = 1'", "below 0", False),
         ("algorithm=local", "undecided", False),
     ],
 )
@@ -138,15 +113,3 @@ def test_a_claim_says_on_which_side_of_0_an_interval_is(root, row, side, true):
         if true
         else len(found) == 1 and found[0].startswith(f"{FILE}: {row} is not {side}: ")
     )
-
-
-@pytest.mark.parametrize(
-    "claim",
-    [
-        f"<!-- claim {FILE}: algorithm=nobody is above 0 -->",
-        f"<!-- claim {FILE}: algorithm=local is positive -->",
-    ],
-)
-def test_a_claim_about_nothing_is_refused(root, claim):
-    with pytest.raises(ValueError, match="rows instead of one|misspelt"):
-        false_claims(claim, root)

@@ -4,14 +4,12 @@ quotes it with its CSV files.
 
 import json
 import re
-import shutil
 from functools import cache
 from itertools import combinations
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from histories import history
 
 from fedmuscle_lib import report
 from fedmuscle_lib.core.notebooks import runs_of
@@ -161,74 +159,3 @@ def test_the_page_of_results_is_that_of_the_csv_files():
 def test_the_figure_of_worlds_is_that_of_the_csv_files(tmp_path):
     save(worlds(report.delta_of_worlds()), tmp_path, "worlds", ABOUT)
     assert (FIGURES / "worlds.svg").read_bytes() == (tmp_path / "worlds.svg").read_bytes()
-
-
-# --- the comparison of notebooks itself
-
-
-def notebook(folder, reached, public="voc"):
-    """A notebook's folder: local training on seeds 0 and 1, and FedMuscle, which reached as much on
-    seeds 0, 1, ...
-    """
-    folder.mkdir()
-    runs = [history("local", [40] * 6, seed=seed) for seed in range(2)]
-    report.write(
-        runs
-        + [
-            history("fedmuscle", [value] * 6, seed=seed, public=public)
-            for seed, value in enumerate(reached)
-        ],
-        folder,
-    )
-    return folder
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Two notebooks' folders that differ in a run of FedMuscle."""
-    place = tmp_path_factory.mktemp("folders")
-    return notebook(place / "one", (44, 46)), notebook(place / "other", (44, 46.1))
-
-
-def test_a_cell_that_differs_is_found(folders, tmp_path):
-    one, other = folders
-    assert disagreements(one, shutil.copytree(one, tmp_path / "same")) == []
-    found = disagreements(one, other)
-    assert (
-        len([row for row in found if row.startswith("table.csv: mean of voc 1 ViT-Base MLC ")]) == 1
-    )
-    assert "delta_after_local.csv: delta of voc fedmuscle 0,1" in found
-    assert not [row for row in found if " local " in row]
-
-
-def test_cells_of_other_seeds_public_sets_or_users_are_others(folders, tmp_path):
-    one, other = folders
-    fewer_seeds, on_coco = (
-        notebook(tmp_path / "b", (50,)),
-        notebook(tmp_path / "c", (50, 50), public="coco"),
-    )
-    other_users = shutil.copytree(other, tmp_path / "d")
-    for path in other_users.glob("table*.csv"):
-        pd.read_csv(path).query("user != 6").to_csv(path, index=False)
-    assert [disagreements(one, each) for each in (fewer_seeds, on_coco, other_users)] == [
-        [],
-        [],
-        [],
-    ]
-
-
-def test_notebooks_of_two_systems_share_no_cell(folders, tmp_path):
-    """And those of the second system are compared by its own columns."""
-    fedloges = [tmp_path / name for name in ("fedloge", "same", "other")]
-    run = {"arm": "fedloge", "settings": {"seed": 0}, "address": "01", "finished": "2026-01-01"}
-    told = {"shared": {}, "arms": {"fedloge": {}}, "runs": [run]}
-    for folder, mean in zip(fedloges, (50.0, 50.0, 50.1), strict=True):
-        folder.mkdir()
-        (folder / "table.csv").write_text(
-            f"algorithm,scope,head,masked,group,mean,n_seeds\nfedloge,global,shared,False,all,{mean},1\n"
-        )
-        (folder / "provenance.json").write_text(json.dumps(told))
-    assert disagreements(fedloges[0], folders[0]) == disagreements(*fedloges[:2]) == []
-    assert disagreements(fedloges[0], fedloges[2]) == [
-        "table.csv: mean of global shared False all fedloge 0"
-    ]

@@ -50,11 +50,6 @@ def test_the_full_ratio_claims_too_much_where_others_share_and_not_where_they_ar
     )
 
 
-def test_a_row_is_the_same_whatever_else_is_asked_for(rows):
-    alone = theory.bounds([], [2], [], samples=1024)
-    assert of(alone, theory.MUSCLE, M=2).equals(of(rows, theory.MUSCLE, varied="M", M=2))
-
-
 def test_models_that_agree_on_few_images_break_the_bound_of_the_papers_own_loss():
     few, many = theory.agreement([300, 5000], batches=5).itertuples()
     assert few.information == pytest.approx(math.log(300)) and few.ci_low > 0.5

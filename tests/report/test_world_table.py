@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from histories import history
 
@@ -60,43 +59,6 @@ def test_a_world_in_numbers_without_units(tmp_path):
     ]  # which were not run
 
 
-def test_one_seed_has_signs_in_brackets(tmp_path):
-    single = [run for run in runs() if run.settings.seed == 0]
-    table = report.worlds(report.world(single, SHOTS), single[0].settings, tmp_path)
-    assert [cells(table, f"Δ of {name}")["mini"] for name in ("fedmuscle", "self", "shuffled")] == [
-        "(+)",
-        "(+)",
-        "(−)",
-    ]
-
-
-def test_other_worlds_are_those_of_the_committed_references(tmp_path):
-    own = report.world(runs(), SHOTS)
-    for k, name in enumerate(
-        ("mini/controls", "small/controls", "small/controls_setup1_vit", "small/table1")
-    ):
-        (tmp_path / name).mkdir(parents=True)
-        report.save(own.assign(value=own.value + 1000 * (k + 1)), tmp_path / name / "world.csv")
-    table = report.worlds(own, runs()[0].settings, tmp_path)
-    assert list(table) == ["small", "small, setup1_vit", "mini", "the paper"]
-    assert cells(table, "one-shot").tolist() == [
-        "2042.0 to 2051.0",
-        "3042.0 to 3051.0",
-        "42.0 to 51.0",
-        "",
-    ]
-    unequal = report.worlds(own, runs(setup="setup1_unequal")[0].settings, tmp_path)
-    assert list(unequal) == [
-        "small",
-        "small, setup1_vit",
-        "mini",
-        "mini, setup1_unequal",
-        "the paper",
-    ]
-    read_back = pd.read_csv(tmp_path / "mini/controls/world.csv")
-    assert list(read_back) == list(own)
-
-
 def test_one_shot_accuracy_of_shipped_runs_is_the_committed_one(tmp_path):
     (tmp_path / "mini/controls").mkdir(parents=True)
     report.save(report.world(runs(), SHOTS), tmp_path / "mini/controls/world.csv")
@@ -109,11 +71,6 @@ def test_one_shot_accuracy_of_shipped_runs_is_the_committed_one(tmp_path):
         )
         == {}
     )
-
-
-def test_where_data_are_absent_the_other_rows_stand(tmp_path):
-    table = report.worlds(report.world(runs(), {}), runs()[0].settings, tmp_path)
-    assert not [name for name in table.index if "one-shot" in name] and len(table) == 8
 
 
 def test_delta_of_every_committed_reference(tmp_path):

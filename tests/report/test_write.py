@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from histories import history, history2
 
 from fedmuscle_lib import report
@@ -87,19 +86,6 @@ def test_a_folder_holds_each_table_of_both_phases_in_one_file(tmp_path):
         assert delta.n_seeds.eq(2).all() and delta.ci_low.notna().all()
 
 
-def test_an_interrupt_leaves_the_earlier_provenance(tmp_path, monkeypatch):
-    def interrupted(path, content):
-        path.open("wb").write(content[: len(content) // 2])
-        raise KeyboardInterrupt
-
-    report.write([history("local", [40] * 6)], tmp_path)
-    earlier = (tmp_path / "provenance.json").read_bytes()
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, "write_bytes", interrupted)
-        report.write([history("local", [41] * 6, seed=1)], tmp_path)
-    assert (tmp_path / "provenance.json").read_bytes() == earlier
-
-
 def test_provenance_says_once_what_runs_share_and_loses_nothing(tmp_path):
     """Of settings and versions, which are mappings, the items that all have stand above; an arm's
     name may be any text.
@@ -135,31 +121,6 @@ def test_provenance_says_once_what_runs_share_and_loses_nothing(tmp_path):
         and len([line for line in text.splitlines() if '"arm": ' in line]) == 4
     )
     assert notebooks.runs_of(tmp_path / "none") == []
-
-
-def test_provenance_names_every_runs_address_origin_and_versions(tmp_path):
-    facts = {"torch": "2.13.0+cpu", "inputs": {"IC/CIFAR10": "ab"}}
-    shipped = history(
-        "local",
-        [40] * 6,
-        origin="shipped",
-        facts=facts | {"address": "0123", "versions": {"core": 1}},
-    )
-    computed = history(
-        "fedmuscle",
-        [44] * 6,
-        facts=facts | {"address": "4567", "versions": {"core": 1, "fedmuscle": 2}},
-    )
-    write_provenance(told := report.provenance_of([shipped, computed], "table7"), tmp_path)
-    assert [
-        (run["address"], run["origin"], run["versions"]) for run in notebooks.runs_of(tmp_path)
-    ] == [
-        ("0123", "shipped", {"core": 1}),
-        ("4567", "computed", {"core": 1, "fedmuscle": 2}),
-    ]
-    assert told["made_with"] == [
-        {"torch": "2.13.0+cpu", "machine": "a machine"}
-    ]  # the same for both
 
 
 def test_results_lie_beside_the_reference_unless_said_otherwise(tmp_path, monkeypatch):
