@@ -17,13 +17,18 @@ from fedmuscle_lib.cli import (
     fedloge,
     network,
     notebook,
+    original,
     realign,
     reproduce,
     run,
     runs,
     verify,
 )
+from fedmuscle_lib.cli.form import add
 from fedmuscle_lib.core.command_line import App
+from fedmuscle_lib.creamfl.settings import Settings as Paired
+from fedmuscle_lib.fedloge.settings import Settings as LongTailed
+from fedmuscle_lib.fedmuscle.settings import Settings
 
 app = App(
     help="FedMuscle: run an experiment, regenerate the notebooks, look after stored runs, measure.",
@@ -45,22 +50,22 @@ def _everywhere(
     pass  # ``__main__`` takes the flag off the line, so that it may stand behind a command too
 
 
-app.command("run", context_settings={"token_normalize_func": run.FORM.spelling})(run.command)
-app.command("fedloge", context_settings={"token_normalize_func": fedloge.FORM.spelling})(
-    fedloge.command
+add(
+    app,
+    "run",
+    run.command,
+    Settings,
+    original.translated,
+    original.VALUES,
+    original.NAMES,
+    original.FLAGS,
 )
-app.command("creamfl", context_settings={"token_normalize_func": creamfl.FORM.spelling})(
-    creamfl.command
-)
-app.command("realign")(realign.command)
-app.command("reproduce")(reproduce.command)
+add(app, "fedloge", fedloge.command, LongTailed, fedloge.translated, original=fedloge.FLAGS)
+add(app, "creamfl", creamfl.command, Paired)
+for module in (realign, reproduce, verify, bench, algorithms, notebook):
+    app.command(module.__name__.rpartition(".")[2])(module.command)
+for command in (network.serve, network.join, network.keys):
+    app.command()(command)
 app.add_typer(runs.app, name="runs")
-app.command("verify")(verify.command)
-app.command("bench")(bench.command)
-app.command("serve")(network.serve)
-app.command("join")(network.join)
-app.command("keys")(network.keys)
-app.command("algorithms")(algorithms.command)
-app.command("notebook")(notebook.command)
 
 __all__ = ["app"]

@@ -14,15 +14,12 @@ def command() -> None:
     """List the algorithms of `run`: name, label, and whether it is the paper's, a control or ours;
     those of `fedloge` and `creamfl`.
     """
-    print("run --algorithm")
-    for name in algorithms.names():
-        algorithm = algorithms.get(name)
-        print(f"{name:17}{algorithm.label:31}{algorithm.source}")
-    print("\nfedloge --algorithm")
+    for title, family in (("run", algorithms), ("creamfl", creamfl)):
+        print(f"{title} --algorithm")
+        for name in family.names():
+            print(f"{name:17}{family.get(name).label:31}{family.get(name).source}")
+        print()
+    print("fedloge --algorithm")
     for name in methods.names():
-        method = methods.get(name)
-        said = inspect.getdoc(sys.modules[method.__module__]) or method.label
+        said = inspect.getdoc(sys.modules[methods.get(name).__module__]) or ""
         print(f"{name:17}{said.splitlines()[0]}")
-    print("\ncreamfl --algorithm")
-    for name in creamfl.names():
-        print(f"{name:17}{creamfl.get(name).label:31}{creamfl.get(name).source}")

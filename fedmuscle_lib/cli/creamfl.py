@@ -1,22 +1,16 @@
-"""``creamfl``: one run of a federation of image, text and pair clients.
-
-It has an option for every setting.
-"""
+"""``creamfl``: one run of a federation of image, text and pair clients."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from fedmuscle_lib.cli.form import Form
 from fedmuscle_lib.creamfl.settings import Settings
 from fedmuscle_lib.runs import History, run
 
 
-def command(**options: Any) -> None:
+def command(settings: Settings) -> None:
     """Run one federation of CreamFL's kind, or fetch it if it was run before, and print the
     server's recalls.
     """
-    show(run(FORM.read(options)))
+    show(run(settings))
 
 
 def show(history: History[Settings]) -> None:
@@ -35,7 +29,3 @@ def show(history: History[Settings]) -> None:
     print(f"\nper client and round: {cost}; {history.provenance['seconds']:.0f} s in all")
     if history.remark:
         print(history.remark)
-
-
-FORM = Form(Settings, dict)
-command.__signature__ = FORM.signature([], [])  # type: ignore[attr-defined]

@@ -1,23 +1,27 @@
-"""``fedloge``: one run of a long-tailed federation.
-
-It has an option for every setting, and the flags of the authors' README.
-"""
+"""``fedloge``: one run of a long-tailed federation."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+import typer
 
-from fedmuscle_lib.cli.form import ORIGINAL, Form, option
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs import History, run
 
 COEFFICIENT = "fedprox.mu"  # what their --beta is
+FLAGS = {
+    "beta": (
+        float,
+        "FedProx's coefficient mu, which is what the authors' --beta is, and not the sparsity of"
+        " SSE-C (--options '{\"fedloge.sparsity\": 0.6}'). It sets the option fedprox.mu, which"
+        " only FedProx reads; 0 is FedAvg.",
+    )
+}
 # Whose accuracies there are, and on what.
 SCOPES = {
     "global": ("Global model", "on the whole test set"),
@@ -26,13 +30,24 @@ SCOPES = {
 MASKED = "masked: classes that a client's local test lacks can't be predicted"
 
 
-def command(save_models: Path | None, **options: Any) -> None:
+def command(
+    settings: Settings,
+    save_models: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write the trained model there, for `realign`. A stored run is computed again.",
+        ),
+    ] = None,
+) -> None:
     """Run one long-tailed federation, or fetch it if it was run before, and print its accuracies by
     group of classes.
     """
-    history = run(FORM.read(options), save_models=save_models)
+    history = run(settings, save_models=save_models)
     show(history)
-    print(_what_next(history.settings, save_models))
+    print(f"saved in {save_models}" if save_models else "--save-models FOLDER saves the model")
+    if settings.method.realignments:
+        print(f"realign it: python -m fedmuscle_lib realign {save_models or 'FOLDER'}")
 
 
 def translated(given: dict[str, Any]) -> dict[str, Any]:
@@ -91,43 +106,3 @@ def text(table: pd.DataFrame) -> str:
     ):  # the global model, which knows no client's absent classes
         table = table.droplevel(0, axis="columns")
     return table.rename_axis(None).to_string(float_format="%.2f", na_rep="-")
-
-
-def _what_next(settings: Settings, folder: Path | None) -> str:
-    """Return where the model was saved, and the command that realigns it, if it has what is
-    realigned.
-    """
-    place = (
-        []
-        if settings.data_dir == settings.usual().get("data_dir")
-        else ["--data-dir", str(settings.data_dir)]
-    )
-    realign = shlex.join(
-        ["python", "-m", "fedmuscle_lib", "realign", str(folder or "FOLDER"), *place]
-    )
-    if not settings.method.realignments:
-        return f"saved in {folder}" if folder else "--save-models FOLDER saves the model"
-    return (
-        f"saved in {folder}; realign it: {realign}"
-        if folder
-        else f"--save-models FOLDER saves the model; then {realign}"
-    )
-
-
-FORM = Form(Settings, translated)
-_BETA = (
-    "FedProx's coefficient mu, which is what the authors' --beta is, and not the sparsity of SSE-C"
-    f" (--options '{{\"fedloge.sparsity\": 0.6}}'). It sets the option {COEFFICIENT}, which only"
-    " FedProx reads; 0 is FedAvg."
-)
-command.__signature__ = FORM.signature(  # type: ignore[attr-defined]
-    [
-        option(
-            "save_models",
-            "Write the trained model there, for `realign`. A stored run is computed again.",
-            "FOLDER",
-            Path,
-        )
-    ],
-    [option("beta", _BETA, "NUMBER", float, group=ORIGINAL)],
-)

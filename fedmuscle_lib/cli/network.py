@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedmuscle_lib.cli.options import Parameters, named_values
+from fedmuscle_lib.cli.options import Parameters, named_values, numbers_of
 
 
 def needs_grpc() -> None:
@@ -81,14 +81,9 @@ def join(
     from fedmuscle_lib.network.terms import PartyFile, read
 
     places = {"data": data, "model": model, "key": key, "root": root, "state": state}
-    given: dict[str, Any] = {
-        name: path.absolute() for name, path in places.items() if path is not None
-    }
-    given |= {
-        name: value
-        for name, value in (("server", server), ("user", user), ("task", task))
-        if value is not None
-    }
+    given: dict[str, Any] = {name: path and path.absolute() for name, path in places.items()}
+    given |= {"server": server, "user": user, "task": task}
+    given = {name: value for name, value in given.items() if value is not None}
     for name, value in named_values(parameter).items():
         if name in PartyFile.model_fields:
             given[name] = value
@@ -116,8 +111,6 @@ def keys(
     needs_grpc()
     from fedmuscle_lib.network import keys as made
 
-    numbers = users.split(",") if users else []
-    if wrong := [number for number in numbers if not number.isdecimal() or int(number) < 1]:
-        raise ValueError(f"users: numbers from 1 with commas between them, not {wrong[0]!r}")
-    for path in made.make(folder, list(map(int, numbers)), host or []):
+    numbers = numbers_of("users", users) if users else []
+    for path in made.make(folder, numbers, host or []):
         print(path)

@@ -15,10 +15,7 @@ SKELETON = Path(__file__).with_name("skeleton.ipynb")
 
 def command(
     name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME", help="Of the notebook and of its folder of results, such as depth."
-        ),
+        str, typer.Argument(help="Of the notebook and of its folder of results, such as depth.")
     ],
     folder: Annotated[Path, typer.Option(help="Where it is laid down.")] = NOTEBOOKS,
 ) -> None:
@@ -38,16 +35,10 @@ def lay_down(name: str, folder: Path = NOTEBOOKS) -> Path:
         FileExistsError: there is such a notebook; it is left as it is.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise ValueError(
-            "notebook: a name of small letters, digits and underscores is needed, such as depth,"
-            f" not {name!r}"
-        )
+        raise ValueError(f"notebook: a name such as depth or my_study is needed, not {name!r}")
+    title = name.capitalize().replace("_", " ")
+    text = SKELETON.read_text(encoding="utf8").replace("# NAME:", f"# {title}:")
     path = folder / f"{name}.ipynb"
-    text = (
-        SKELETON.read_text(encoding="utf8")
-        .replace("# NAME:", f"# {name.capitalize().replace('_', ' ')}:")
-        .replace("NAME", name)
-    )
     with path.open("x", encoding="utf8") as file:
-        file.write(text)
+        file.write(text.replace("NAME", name))
     return path

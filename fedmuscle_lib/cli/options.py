@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Annotated, Any
 
 import typer
-from pydantic.fields import FieldInfo
 
-from fedmuscle_lib.cli import original
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.runs import RunSettings
-from fedmuscle_lib.runs.settings import LARGEST
-
-K = TypeVar("K", str, int)
 
 Profile = Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)]
 Parameters = Annotated[
@@ -28,109 +22,50 @@ Parameters = Annotated[
         help="A notebook's parameter or any setting; repeatable.",
     ),
 ]
+_LISTS = ("users", "drops")  # settings that may be written as 1,2,3
 
 
-def value_of(
-    name: str, text: str, settings: type[RunSettings], words: Mapping[str, Mapping[str, str]]
-) -> Any:
+def value_of(name: str, value: Any) -> Any:
     """A setting's value from its text: JSON for matrices and mappings, commas between the items of
     a list, else as it stands.
-
-    Args:
-        settings: the class that has the setting.
-        words: the original code's values of a setting and ours.
 
     Raises:
         ValueError: text that begins like JSON and is none.
     """
-    if name == "device" and re.fullmatch(
-        r"-?\d+", text
-    ):  # the original codes' number of a GPU; there is none before the first
-        return f"cuda:{text}" if int(text) >= 0 else "cpu"
-    if text[:1] in ("[", "{"):
+    if not isinstance(value, str):
+        return value
+    if value[:1] in ("[", "{"):
         try:
-            return _json(name, text)
+            return json.loads(value)
         except json.JSONDecodeError as error:
-            raise ValueError(f"{name}: {text!r} is not JSON ({error})") from None
-    if name in settings.model_fields and is_list(settings.model_fields[name]):
-        return tuple(item.strip() for item in text.split(","))
-    return words.get(name, {}).get(text, text)
+            raise ValueError(f"{name}: {value!r} is not JSON ({error})") from None
+    if name == "device" and value.lstrip("-").isdigit():  # the original codes' number of a GPU
+        return "cpu" if value[0] == "-" else f"cuda:{value}"
+    return tuple(value.split(",")) if name in _LISTS else value
 
 
 def named_values(texts: Iterable[str] | None) -> dict[str, Any]:
-    """Return what ``-p NAME=VALUE`` gives: numbers, lists and mappings as JSON, other values as
-    text.
+    """Return what ``-p NAME=VALUE`` gives: JSON where the value is some, else text.
 
     Raises:
-        ValueError: a text without "=", or two for one name.
+        ValueError: a text without "=".
     """
-    return _once("-p", map(_named_value, texts or ()))
+    values = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"-p takes NAME=VALUE, not {text!r}")
+        values[name] = value_of(name, value)
+        with suppress(TypeError, json.JSONDecodeError):  # numbers
+            values[name] = json.loads(values[name])
+    return values
 
 
-def _named_value(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"-p takes NAME=VALUE, not {text!r}")
-    value = value_of(name, value, Settings, original.VALUES)
-    try:
-        return name, _json(name, value) if isinstance(value, str) else value
-    except json.JSONDecodeError:
-        return name, value
-
-
-def _json(name: str, text: str) -> Any:
-    """Read JSON.
-
-    Raises:
-        json.JSONDecodeError: it is none.
-        ValueError: it is, but has a number or a depth that can't be read, or a key twice.
-    """
-    try:
-        return json.loads(text, object_pairs_hook=lambda pairs: _once(name, pairs))
-    except RecursionError:
-        raise ValueError(f"{name}: too many brackets in each other") from None
-    except ValueError as error:
-        if isinstance(error, json.JSONDecodeError) or not str(error).startswith("Exceeds"):
-            raise
-        raise ValueError(f"{name}: a number of too many digits") from None
-
-
-def _once(what: str, pairs: Iterable[tuple[K, Any]]) -> dict[K, Any]:
-    found: dict[K, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"{what}: {name!r} is given twice")
-        found[name] = value
-    return found
-
-
-def seeds_of(text: str) -> list[int]:
-    """The numbers of "0,1,2"; raises ValueError for anything else, a number that no run can have as
-    its seed, or one twice.
-    """
-    try:
-        seeds = [int(item) for item in text.split(",")]
-    except ValueError:
-        raise ValueError(f"seeds: whole numbers with commas between them, not {text!r}") from None
-    if wrong := [seed for seed in seeds if not 0 <= seed <= LARGEST]:
-        raise ValueError(f"seeds: numbers from 0 to {LARGEST}, not {wrong[0]}")
-    return list(_once("seeds", ((seed, None) for seed in seeds)))
-
-
-def alternatives(annotation: Any) -> Iterator[Any]:
-    """Return what a value may be: the types of a union and their bounds, one after the other."""
-    if isinstance(annotation, FieldInfo):
-        yield from annotation.metadata
-    elif get_origin(annotation) in (Annotated, Union, UnionType):
-        for part in get_args(annotation):
-            yield from alternatives(part)
-    else:
-        yield annotation
-
-
-def is_list(field: FieldInfo) -> bool:
-    """Return whether the field takes a flat tuple (a matrix is none)."""
-    kinds = [field.annotation, *get_args(field.annotation)]
-    return any(
-        get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is not tuple for kind in kinds
-    )
+def numbers_of(name: str, text: str) -> list[int]:
+    """The numbers of "0,1,2"; raises ValueError for anything else, or a number twice."""
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise ValueError(f"{name}: whole numbers with commas between them, not {text!r}")
+    numbers = [int(item) for item in text.split(",")]
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"{name}: a number is given twice in {text}")
+    return numbers

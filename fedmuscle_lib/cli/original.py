@@ -17,11 +17,16 @@ VALUES = {
         "flicker_multi_modal": "flickr30k",
     },
 }
-# Their count of users with a task.
-COUNTS = {f"num_{task}_clients": task for task in ("MLC", "IC100", "IC10", "SS", "TC", "TG")}
-# Their name of such a count that is called otherwise here; those of settings stand in the settings'
+# Their name of an option that is called otherwise here; those of settings stand in the settings'
 # fields.
 NAMES = {"num_TC_clients": "num_yahoo_topic_classification_clients"}
+_COUNTS = {f"num_{task}_clients": task for task in ("MLC", "IC100", "IC10", "SS", "TC", "TG")}
+_COUNTED = "The first K users with {}; of a task without a count nobody takes part."
+# Their flags that are no settings.
+FLAGS: dict[str, tuple[type, str]] = {
+    **{name: (int, _COUNTED.format(task)) for name, task in _COUNTS.items()},
+    "adapter_method": (str, "lora, which is all that there is."),
+}
 
 
 def translated(given: dict[str, Any]) -> dict[str, Any]:
@@ -32,30 +37,23 @@ def translated(given: dict[str, Any]) -> dict[str, Any]:
         ValueError: another adapter than LoRA, more users of a task than there are, or users beside
             counts.
     """
-    values = {
-        name: value
-        for name, value in given.items()
-        if name not in COUNTS and name != "adapter_method"
-    }
+    values = {name: value for name, value in given.items() if name not in FLAGS}
     if (method := given.get("adapter_method", "lora")) != "lora":
         raise ValueError(f"adapter_method: only lora is known, not {method!r}")
     if values.get("public") == "flickr30k":
         values.setdefault("setup", "setup2")  # the original command names none
-    if counts := {name: given[name] for name in COUNTS if name in given}:
-        if "users" in given:
+    counts = {name: given[name] for name in _COUNTS if name in given}
+    if not counts:
+        return values
+    if "users" in given:
+        raise ValueError("users: --num_..._clients say who takes part too; give one of them")
+    setup = SETUPS.get(values.get("setup", Settings.model_fields["setup"].default), ())
+    users: list[int] = []
+    for name, count in counts.items():
+        numbers = [user.number for user in setup if user.task == _COUNTS[name]]
+        if not 0 <= count <= len(numbers):
             raise ValueError(
-                f"users: --{next(iter(counts))} says who takes part too; give one of them"
+                f"{name}: there are {len(numbers)} users with {_COUNTS[name]}, not {count}"
             )
-        setup = SETUPS.get(values.get("setup", Settings.model_fields["setup"].default), ())
-        chosen: list[
-            int
-        ] = []  # the first users of each counted task; of the other tasks nobody takes part
-        for name, count in counts.items():
-            numbers = [user.number for user in setup if user.task == COUNTS[name]]
-            if not 0 <= count <= len(numbers):
-                raise ValueError(
-                    f"{name}: there are {len(numbers)} users with {COUNTS[name]}, not {count}"
-                )
-            chosen += numbers[:count]
-        values["users"] = tuple(sorted(chosen))
-    return values
+        users += numbers[:count]
+    return values | {"users": tuple(sorted(users))}

@@ -13,7 +13,6 @@ from fedmuscle_lib.cli.options import value_of
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.export import load
-from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs.settings import try_device
 
 
@@ -24,10 +23,8 @@ def command(
     norm: Annotated[
         float | None,
         typer.Option(
-            help=(
-                "Of the realigned global head's rows; by default the run's, 1.7 in the authors'"
-                " code."
-            )
+            help="Of the realigned global head's rows; by default the run's, 1.7 in the authors'"
+            " code."
         ),
     ] = None,
     data_dir: Annotated[
@@ -36,10 +33,8 @@ def command(
     device: Annotated[
         str,
         typer.Option(
-            help=(
-                "Where it is evaluated, wherever it was trained; `auto` is the first GPU, or else"
-                " the CPU."
-            )
+            help="Where it is evaluated, wherever it was trained; `auto` is the first GPU, or else"
+            " the CPU."
         ),
     ] = "cpu",
 ) -> None:
@@ -47,8 +42,8 @@ def command(
 
     Nothing is trained.
     """
-    usable = try_device(value_of("device", device, Settings, {}))
-    rounds = load(path, norm, device=usable, **({} if data_dir is None else {"data_dir": data_dir}))
+    changes = {"device": try_device(value_of("device", device))}
+    rounds = load(path, norm, **changes, **({"data_dir": data_dir} if data_dir else {}))
     settings, method = rounds.settings, rounds.federation.method
     if not method.realignments:
         raise ValueError(f"{path}: a model of {settings.algorithm}, which has no realigned head")

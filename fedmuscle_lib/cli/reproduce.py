@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedmuscle_lib.cli.options import Parameters, Profile, named_values, seeds_of
+from fedmuscle_lib.cli.options import Parameters, Profile, named_values, numbers_of
 from fedmuscle_lib.core.exit_codes import DONE, FAILURE
-from fedmuscle_lib.reproduce import Outcome, reproduce
+from fedmuscle_lib.reproduce import reproduce
 from fedmuscle_lib.runs.settings import try_device
-
-_NOTEBOOKS = (
-    "Names such as table7, or all. [default: table1, table2, table7, controls; with --shipped-only"
-    " all]"
-)
 
 
 def command(
     notebooks: Annotated[
-        list[str] | None, typer.Argument(metavar="[NOTEBOOK]...", help=_NOTEBOOKS)
+        list[str] | None,
+        typer.Argument(
+            metavar="[NOTEBOOK]...",
+            help="Names such as table7, or all. [default: table1, table2, table7, controls; with"
+            " --shipped-only all]",
+        ),
     ] = None,
     profile: Profile = "mini",
     seeds: Annotated[
@@ -49,19 +48,13 @@ def command(
     parameter: Parameters = None,
 ) -> None:
     """Execute notebooks and regenerate their tables, figures and the index page."""
-    numbers = None if seeds is None else seeds_of(seeds)
     own = named_values(parameter)
-    if not (
-        shipped_only or scheduler or os.environ.get("FEDMUSCLE_SCHEDULER")
-    ):  # which compute nothing here
-        overrides = own.get("overrides")
-        for place in (own, overrides if isinstance(overrides, dict) else {}):
-            if isinstance(place.get("device"), str):
-                try_device(place["device"])
+    if "device" in own and not (shipped_only or scheduler):
+        try_device(str(own["device"]))  # before a notebook starts
     outcomes = reproduce(
         notebooks or None,
         profile,
-        numbers,
+        None if seeds is None else numbers_of("seeds", seeds),
         jobs,
         output,
         own,
@@ -69,12 +62,8 @@ def command(
         scheduler=scheduler,
     )
     for outcome in outcomes:
-        print(f"{outcome.notebook}: {_ending(outcome)} ({outcome.seconds:.0f} s)")
+        ending = outcome.missing and f"missing: {outcome.missing}"
+        ending = ending or outcome.failure and f"failed: {outcome.failure}"
+        print(f"{outcome.notebook}: {ending or 'done'} ({outcome.seconds:.0f} s)")
     print(f"index: {output / profile / 'index.html'}")
     raise typer.Exit(FAILURE if any(outcome.failure for outcome in outcomes) else DONE)
-
-
-def _ending(outcome: Outcome) -> str:
-    if outcome.missing:
-        return f"missing: {outcome.missing}"
-    return f"failed: {outcome.failure}" if outcome.failure else "done"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -24,36 +23,15 @@ SAMPLES = 10.0
 _SAME = ("processor", "torch", "device", "rounding")  # where these agree, so do all roundings
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The outcome for one shipped run.
-
-    Attributes:
-        largest: the largest difference of a metric, in its unit.
-        differences: what is not as it should be, as sentences.
-    """
-
-    largest: float
-    differences: tuple[str, ...]
-
-    def __str__(self) -> str:
-        if self.differences:
-            return "; ".join(["differs", *self.differences])
-        return (
-            "equal" if self.largest == 0 else f"within the tolerance, by {self.largest:.3g} at most"
-        )
-
-
 def command(
     sample: Annotated[int, typer.Option(min=1, help="How many runs, drawn at random.")],
     seed: Annotated[
         int | None, typer.Option(help="Of the draw; another one every time by default.")
     ] = None,
     profile: Profile = "mini",
-    samples: Annotated[
+    tolerance: Annotated[
         float,
         typer.Option(
-            "--tolerance",
             min=0,
             help="On another kind of machine: evaluation samples that may be judged otherwise.",
         ),
@@ -71,56 +49,47 @@ def command(
     says that one differs.
     """
     check_known("unknown profile", profile, PROFILES)
-    if not figures.is_dir():
-        raise FileNotFoundError(f"{figures}: no such folder")
-    if not (figures / profile / ARCHIVE).is_file():
-        raise FileNotFoundError(f"{figures / profile / ARCHIVE}: no such archive of shipped runs")
-    places = {
-        name: path
-        for name, path in (("data_dir", data_dir), ("models_path", models_path))
-        if path is not None
-    }
+    archive = figures / profile / ARCHIVE
+    if not archive.is_file():
+        raise FileNotFoundError(f"{archive}: no such archive of shipped runs")
+    places = {"data_dir": data_dir, "models_path": models_path}
     with TemporaryDirectory() as empty:
-        shipped = Store(Path(empty), (figures / profile / ARCHIVE,))
-        known, stale = found(shipped, places)
-    if stale:
-        print(
-            f"{stale} shipped runs are another version's or another data set's; nothing shows them"
-            " any more"
-        )
+        shipped = Store(Path(empty), (archive,))
+        known = found(shipped, {name: path for name, path in places.items() if path})
+        if stale := len(list(shipped.entries())) - len(known):
+            print(f"{stale} shipped runs are another version's or another data set's")
     if not known:
-        raise ValueError(f"{figures / profile / ARCHIVE}: no run to verify")
+        raise ValueError(f"{archive}: no run to verify")
     seed = random.randrange(2**16) if seed is None else seed
     drawn = random.Random(seed).sample(known, min(sample, len(known)))
     print(f"{len(drawn)} of {len(known)} shipped runs, drawn with --seed {seed}")
     right = True
     for history in drawn:
-        verdict = verify(history, samples)
+        largest, differences = verify(history, tolerance)
+        verdict = f"within the tolerance, by {largest:.3g} at most" if largest else "equal"
+        verdict = "; ".join(["differs", *differences]) if differences else verdict
         s = history.settings
         told = " ".join(getattr(s, name) for name in s.labels)
         print(f"{history.provenance['address']} {told} seed {s.seed}: {verdict}", flush=True)
-        right &= not verdict.differences
+        right &= not differences
     raise typer.Exit(DONE if right else FAILURE)
 
 
-def found(shipped: Store, places: dict[str, Path]) -> tuple[list[History], int]:
-    """The shipped runs that their settings still lead to, in the order of their addresses, and how
-    many others there are.
-    """
-    entries, histories = list(shipped.entries()), []
-    for entry in entries:
+def found(shipped: Store, places: dict[str, Path]) -> list[History]:
+    """The shipped runs that their settings still lead to, in the order of their addresses."""
+    histories = []
+    for entry in shipped.entries():
         with suppress(ValueError):  # settings or a system that there are no more
             said = entry.description()
             if not said.settings:  # it can't be read
                 continue
             kind = named(said.system).settings
             own = {name: path for name, path in places.items() if name in kind.places()}
-            if history := stored(parse(kind, said.settings | own), shipped):
-                histories.append(history)
-    return histories, len(entries) - len(histories)
+            histories.append(stored(parse(kind, said.settings | own), shipped))
+    return [history for history in histories if history]
 
 
-def verify(history: History, samples: float = SAMPLES) -> Verdict:
+def verify(history: History, samples: float = SAMPLES) -> tuple[float, list[str]]:
     """Compute a run again, with no store but an empty one, and compare every metric of every round.
 
     On the same processor, torch and device, and with the same ``versions.ROUNDING``, the two are
@@ -138,26 +107,24 @@ def verify(history: History, samples: float = SAMPLES) -> Verdict:
     Args:
         history: the shipped run.
         samples: evaluation samples that may be judged otherwise on another kind of machine.
+
+    Returns:
+        The largest difference of a metric in its unit, and differences above the tolerance as
+        sentences.
     """
     with TemporaryDirectory() as folder:
         again = run(history.settings, store=Store(Path(folder)))
-    exact = all(history.provenance.get(name) == again.provenance.get(name) for name in _SAME)
-    allowed = (
-        0.0
-        if exact
-        else samples * system_of(history.settings).per_sample(history.settings, history.metrics)
-    )
+    if all(history.provenance.get(name) == again.provenance.get(name) for name in _SAME):
+        samples = 0
+    per_sample = system_of(history.settings).per_sample(history.settings, history.metrics)
     key = [name for name in history.metrics if name != "value"]
-    both = history.metrics.assign(allowed=allowed).merge(
+    both = history.metrics.assign(allowed=samples * per_sample).merge(
         again.metrics, on=key, how="outer", suffixes=("_there", "_here")
     )
     apart = (both.value_there - both.value_here).abs()
-    wrong = both[
-        ~(apart <= both.allowed)
-    ]  # a missing row is NaN, which is not within any tolerance
-    differences = tuple(
+    wrong = both[~(apart <= both.allowed)]  # a missing row is NaN, and not within any tolerance
+    return float(apart.max()), [
         f"{', '.join(f'{name} {row[name]}' for name in key)}: {row['value_there']:.6g} there,"
         f" {row['value_here']:.6g} here"
         for row in wrong.to_dict("records")
-    )
-    return Verdict(float(apart.max()), differences)
+    ]

@@ -1,46 +1,33 @@
-"""Command lines: each option once, and paths as a person writes them."""
+"""Command lines: no value is empty, and a path may begin with ``~``."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
-from fedmuscle_lib.core.files import user_path
-
 
 class Command(TyperCommand):
-    """A command that refuses an option given twice, where the last would win, and reads paths by
-    :func:`files.user_path`.
+    """A command that refuses an empty value, as an unset variable of the shell gives, and reads a
+    path that begins with ``~``.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the command line into ``ctx.params``; raises ValueError if an option is given twice,
-        or a path is empty.
-        """
-        texts, _, given = self.make_parser(ctx).parse_args(args=list(args))
-        for parameter, times in Counter(given).items():
-            if (
-                times > 1
-                and parameter.name in texts
-                and not isinstance(texts[parameter.name], list | tuple)
-            ):
-                raise ValueError(
-                    f"{parameter.opts[0]} is given {'twice' if times == 2 else f'{times} times'}"
-                )
+        """Read the command line into ``ctx.params``; raises ValueError if a value is empty."""
+        for before, text in pairwise(["an argument", *args]):
+            if not text or text.startswith("--") and text.endswith("="):
+                raise ValueError(f"{text.rstrip('=') or before}: the value is empty")
         rest = super().parse_args(ctx, args)
         for name, value in ctx.params.items():
-            written = texts.get(name, value)  # of an empty text, Path makes "."
             if isinstance(value, Path):
-                ctx.params[name] = user_path(written, name)
+                ctx.params[name] = value.expanduser()
             elif isinstance(value, list):
                 ctx.params[name] = [
-                    user_path(text, name) if isinstance(one, Path) else one
-                    for one, text in zip(value, written, strict=True)
+                    one.expanduser() if isinstance(one, Path) else one for one in value
                 ]
         return rest
 

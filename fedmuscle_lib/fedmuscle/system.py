@@ -14,7 +14,7 @@ import pandas as pd
 
 from fedmuscle_lib.fedmuscle import dependencies
 from fedmuscle_lib.fedmuscle.build import evaluation_sizes
-from fedmuscle_lib.fedmuscle.export import claimed, save
+from fedmuscle_lib.fedmuscle.export import claim, save
 from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs.system import Experiment, System, Tables
@@ -71,7 +71,7 @@ class _FedMuscle(System[Settings]):
         return whole / metrics.user.map(evaluation_sizes(settings))
 
     def claim(self, settings: Settings, folder: Path) -> None:
-        claimed(settings, folder)
+        claim(settings, folder)
 
     def save(self, experiment: Experiment, folder: Path) -> None:
         assert isinstance(experiment, Rounds)

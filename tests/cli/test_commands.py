@@ -7,24 +7,22 @@ import logging
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import nbformat
 import pandas as pd
 import pytest
 from histories import history
 
-from fedmuscle_lib import Settings, Store, load_user, report, run
+from fedmuscle_lib import Settings, Store, load_user, run
 from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.cli import run as run_command
 from fedmuscle_lib.cli.notebook import lay_down
 from fedmuscle_lib.cli.runs import changed
 from fedmuscle_lib.cli.verify import verify
 from fedmuscle_lib.core.errors import Diverged
-from fedmuscle_lib.fedmuscle.profiles import PROFILES
-from fedmuscle_lib.runs import Busy, Record, stored
+from fedmuscle_lib.runs import Record
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.runs.archive import archive, write_archive
+from fedmuscle_lib.runs.archive import write_archive
 
 # --- run: options
 
@@ -43,62 +41,28 @@ def settings_of(line, monkeypatch):
     return seen[0]
 
 
-def test_the_readmes_command_is_understood(monkeypatch):
-    settings = settings_of(README, monkeypatch)
-    assert (settings.algorithm, settings.public, settings.rounds, settings.seed) == (
-        "fedmuscle",
-        "voc",
-        150,
-        1,
-    )
-    assert (settings.rank, settings.proj_dim, settings.tau, settings.tau_prime, settings.lr) == (
-        16,
-        256,
-        0.2,
-        0.15,
-        0.001,
-    )
-    assert settings.users == (1, 2, 4, 5, 6)
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours"), [("CIFAR100", "cifar100"), ("CIFAR10", "cifar10"), ("coco", "coco")]
-)
-def test_the_original_codes_public_sets_have_a_row(monkeypatch, theirs, ours):
-    assert settings_of(f"--public_dataset_name {theirs}", monkeypatch).public == ours
-
-
-def test_the_readmes_second_command_is_understood(monkeypatch):
-    """Setup2 without the SS users, whom it does not count."""
+def test_the_readmes_commands_are_understood(monkeypatch):
+    s = settings_of(README, monkeypatch)
+    assert (s.algorithm, s.public, s.rounds, s.seed) == ("fedmuscle", "voc", 150, 1)
+    assert (s.rank, s.proj_dim, s.tau, s.tau_prime, s.lr) == (16, 256, 0.2, 0.15, 0.001)
+    assert s.users == (1, 2, 4, 5, 6)
     line = (
         "--public_dataset_name flicker_multi_modal --num_MLC_clients 3 --num_IC100_clients 2"
-        " --num_IC10_clients 1"
+        " --num_IC10_clients 1 --num_yahoo_topic_classification_clients 2 --profile paper"
     )
-    settings = settings_of(
-        f"{line} --num_yahoo_topic_classification_clients 2 --profile paper --device cpu",
-        monkeypatch,
-    )
-    assert (settings.public, settings.setup, settings.users) == (
-        "flickr30k",
-        "setup2",
-        (1, 2, 3, 4, 5, 6, 9, 10),
-    )
+    s = settings_of(f"{line} --device cpu", monkeypatch)
+    assert (s.public, s.setup) == ("flickr30k", "setup2")
+    assert s.users == (1, 2, 3, 4, 5, 6, 9, 10)  # without the SS users, whom it does not count
 
 
 def test_options_have_one_spelling_and_dashes_may_be_underscores(monkeypatch):
-    settings = settings_of(
-        "--local-epochs 2 --cl_epochs 3 --lora_blocks last --users 1,2 --others 1", monkeypatch
+    s = settings_of(
+        "--local-epochs 2 --cl_epochs 3 --lora_blocks last --users 1,2 --others 1"
+        " --tau [[0.3,0.4],[0.4,0.3]] --tau_prime 0.2",
+        monkeypatch,
     )
-    assert (settings.local_epochs, settings.cl_epochs, settings.users, settings.lora_blocks) == (
-        2,
-        3,
-        (1, 2),
-        "last",
-    )
-    matrix = json.dumps([[0.3, 0.4], [0.4, 0.3]], separators=(",", ":"))
-    assert settings_of(
-        f"--users 1,2 --others 1 --tau {matrix} --tau_prime 0.2", monkeypatch
-    ).tau == ((0.3, 0.4), (0.4, 0.3))
+    assert (s.local_epochs, s.cl_epochs, s.users, s.lora_blocks) == (2, 3, (1, 2), "last")
+    assert s.tau == ((0.3, 0.4), (0.4, 0.3))
 
 
 def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbers(
@@ -125,26 +89,13 @@ def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbe
         option: re.sub(r"[\s│]+", " ", text)
         for option, text in re.findall(r"│ (--[\w-]+) (.*?)(?=│ --|╰)", page, flags=re.DOTALL)
     }
-    rounds = {values["rounds"] for values in PROFILES.values() if "rounds" in values}
-    assert (
-        all(f"{number} in " in texts["--rounds"] for number in [*rounds, 150])
-        and "at least 1" in texts["--rounds"]
-    )
+    assert "at least 1; 20 in mini, 150 in paper" in texts["--rounds"]
+    assert "The original code's --num_epochs" in texts["--rounds"]
     assert "above 0; default: 0.001" in texts["--lr"]
     assert "one of gradient, factored, dense; default: gradient" in texts["--reply"]
-    assert (
-        "One of voc, coco, cifar100, cifar10, flickr30k" in texts["--public"]
-        and "fedmuscle" in texts["--algorithm"]
-    )
-    assert "data/mini in mini, data/real in paper and small" in texts["--data-dir"]
-    assert "--num_epochs" in texts["--rounds"]
+    assert "Section 6.1" in texts["--public"] and "fedmuscle" in texts["--algorithm"]
+    assert "data/mini in mini" in texts["--data-dir"]
 
-
-# Two users who train nothing, in a round.
-CHEAP = (
-    "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0 --data-dir MINI"
-    " --models-path MINI/models"
-)
 
 # --- mistakes
 
@@ -152,147 +103,69 @@ CHEAP = (
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("rnu", "Did you mean 'run'"),
         ("run --ronds 3", "--ronds"),
         ("run --algorithm fedmussel", "unknown algorithm 'fedmussel'; did you mean 'fedmuscle'?"),
-        ("run --algorithm zzz", "unknown algorithm 'zzz'; known: anchored, "),
         ("run --setup SETUP2", "unknown setup 'SETUP2'; did you mean 'setup2'?"),
         ("run --public VOC", "unknown public set 'VOC'; did you mean 'voc'?"),
         ("run --profile mimi", "unknown profile 'mimi'; did you mean 'mini'?"),
         ("run --rounds many", "rounds: Input should be a valid integer"),
+        ("run --seed -1", "seed: Input should be greater than or equal to 0"),
         ("run --tau [[1", "tau: '[[1' is not JSON"),
         ("run --adapter_method prefix", "only lora is known"),
         ("run --num_MLC_clients 9", "there are 3 users with MLC"),
-        ("run --device quantum", "device: 'quantum' can't be used here"),
-        ("run --data_dir nowhere --rounds 1", "data_dir: nowhere: no such folder"),
-        (
-            "run --data-dir=~nobody-of-this-name/data",
-            "data_dir: '~nobody-of-this-name/data': there is no such home folder",
-        ),
-        ("run --data-dir=", "data_dir: the path is empty; the current folder is ."),
-        ("reproduce table7 --output=", "output: the path is empty"),
-        ("verify --sample 1 --figures=", "figures: the path is empty"),
-        ("run --seed 1 --seed 2", "--seed is given twice"),
-        ("reproduce table7 --jobs 1 --jobs 2 --jobs 2", "--jobs is given 3 times"),
-        ("reproduce tabel7", "no notebook 'tabel7'; did you mean 'table7'?"),
-        ("reproduce table7 -p ronds=3", "no parameter or setting 'ronds'; did you mean 'rounds'?"),
-        ("reproduce --seeds 1,x", "seeds: whole numbers"),
-        ("reproduce -p rounds", "-p takes NAME=VALUE"),
-        ("runs delete", "name addresses, --interrupted, --algorithm or --system"),
-        ("runs delete 0123", "no computed run '0123'"),
-        ("runs ship nowhere", "nowhere: no such folder"),
-        ("verify --sample 0", "--sample"),
-        ("bench stpe", "no benchmark 'stpe'; did you mean 'step'?"),
-        ("bench step -p algorithm=local", "algorithm: bench measures FedMuscle, not 'local'"),
-        ("notebook ../up", "letters, digits and underscores"),
-        ("notebook table7", "table7.ipynb: File exists"),
-        ("rnu", "Did you mean 'run'"),
-        # numbers, depths and lengths that nothing has
-        ("run --seed -1", "seed: Input should be greater than or equal to 0"),
-        (f"run --seed {10**30}", f"seed: whole numbers go up to {2**53}"),
-        (f"run --seed {'9' * 5000}", "seed: Unable to parse"),
-        (f"run --tau {'[' * 100_000}", "tau: too many brackets in each other"),
-        (f"run --tau [[{'9' * 5000}]]", "tau: a number of too many digits"),
-        ('run --tau {"default":1,"default":2}', "tau: 'default' is given twice"),
-        (f'run --options {{"cofed.epochs":{10**30}}}', "options: "),
-        ("run --threads 1000000", "threads: Input should be less than or equal to 1024"),
-        (f"run --algorithm {'x' * 100_000}", "unknown algorithm 'xxx"),
-        # what was dropped without a word
+        ("run --users 1,2 --num_MLC_clients 2", "users: --num_..._clients say who takes part too"),
         ("run --users 1,2,2,3,4", "users: a user is listed twice"),
-        ("run --users 1,2 --num_MLC_clients 2", "users: --num_MLC_clients says who takes part too"),
-        (
-            'run --backbones {"ViT-Tiy":"x"}',
-            "backbones: no user of any setup has 'ViT-Tiy'; did you mean 'ViT-Tiny'?",
-        ),
-        ("reproduce table7 -p rounds=1 -p rounds=2", "-p: 'rounds' is given twice"),
-        ("runs delete --system fedmusle", "unknown system 'fedmusle'; did you mean 'fedmuscle'?"),
-        (
-            "runs delete --algorithm fedmussel",
-            "unknown algorithm 'fedmussel'; did you mean 'fedmuscle'?",
-        ),
-        ("runs delte", "No such command 'delte'"),
-        # devices
-        ("run --device meta", "device: 'meta' can't be used here"),
-        ("run --device cuda:999", "device: 'cuda:999' can't be used here"),
-        # before a kernel starts, or anything trains
-        ("reproduce table7 --seeds -1", "seeds: numbers from 0 to"),
-        (f"reproduce table7 --seeds {10**20}", "seeds: numbers from 0 to"),
-        ("reproduce table7 --seeds 0,1,0", "seeds: 0 is given twice"),
-        ("reproduce table7 -p device=meta", "device: 'meta' can't be used here"),
-        (
-            'reproduce table7 -p overrides={"device":"nonsense"}',
-            "device: 'nonsense' can't be used here",
-        ),
-        ("reproduce table7 -p data_dir=5", "data_dir: "),
-        (f"reproduce table7 -p rounds={'[' * 100_000}", "rounds: too many brackets"),
-        ('reproduce table7 -p backbones={"ViT-Tiy":"x"}', "did you mean 'ViT-Tiny'?"),
+        ('run --backbones {"ViT-Tiy":"x"}', "'ViT-Tiy'; did you mean 'ViT-Tiny'?"),
+        ("run --device quantum", "device: 'quantum' can't be used here"),
+        ("run --device 99", "device: 'cuda:99' can't be used here"),
+        ("run --data_dir nowhere --rounds 1", "data_dir: nowhere: no such folder"),
+        ("run --data-dir=", "--data-dir: the value is empty"),
+        ("run --save-models taken", "taken"),
+        ("reproduce tabel7", "no notebook 'tabel7'; did you mean 'table7'?"),
         ("reproduce table7 --profile nothing", "unknown profile 'nothing'"),
-        ("reproduce table7 --jobs -1", "--jobs"),
+        ("reproduce table7 -p ronds=3", "no parameter or setting 'ronds'; did you mean 'rounds'?"),
+        ("reproduce table7 -p device=meta", "device: 'meta' can't be used here"),
+        ("reproduce table7 -p data_dir=5", "data_dir: "),
+        ("reproduce table7 --seeds -1", "seeds: whole numbers with commas between them"),
+        ("reproduce table7 --seeds 0,1,0", "seeds: a number is given twice"),
         ("reproduce table7 --output taken/below", "taken/below/mini: Not a directory"),
-        ("run --logs taken", "taken: a file, where a folder is needed"),
-        ("run --save-models taken", "taken: a file, where a folder is needed"),
-        # places that are none
+        ("reproduce -p rounds", "-p takes NAME=VALUE"),
+        ("runs delte", "No such command 'delte'"),
+        ("runs delete", "name addresses, or --interrupted"),
+        ("runs delete 0123", "no computed run '0123'"),
+        ("runs delete  ", "an argument: the value is empty"),
+        ("runs ship nowhere", "nowhere: no notebook's results lie there"),
+        ("verify --sample 0", "--sample"),
         ("verify --sample 1 --profile nothing", "unknown profile 'nothing'"),
-        ("verify --sample 1 --figures nowhere", "nowhere: no such folder"),
-        ("runs ship /", "/: no notebook's results lie there"),
-        ("runs delete  ", "no computed run ''"),
+        ("verify --sample 1 --figures nowhere", "nowhere/mini/runs.zip: no such archive"),
+        ("notebook ../up", "a name such as depth or my_study is needed"),
+        ("notebook table7", "table7.ipynb: File exists"),
         ("realign nowhere --device auto", "nowhere: no such file"),
-        (
-            "fedloge --num_users 1000000000000 --data-dir MINI",
-            "are more than there are training samples",
-        ),
-        # of a user's picture model
-        (
-            f'{CHEAP} --backbones {{"ViT-Tiny":"bert-base"}}',
-            "user 6: MINI/models/bert-base is a bert, which can't do IC10",
-        ),
-        (
-            (
-                f"{CHEAP.replace('--users 5,6', '--users 6,9')} --setup setup2 --backbones"
-                ' {"BERT-Base":"vit-tiny"}'
-            ),
-            "user 9: MINI/models/vit-tiny is a vit, which can't do TC",
-        ),
     ],
-    ids=lambda text: text[:60],
 )
-def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, store, mini_world):
+def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, store):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         "fedmuscle_lib.reproduce.children.Children.start",
         lambda *_: pytest.fail("a kernel was started"),
     )
     (tmp_path / "taken").write_text("by something else")
-    arguments = line.replace("MINI", str(mini_world)).split(" ")
-    assert main(arguments) == 2
+    assert main(line.split(" ")) == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("error: ") and message.replace("MINI", str(mini_world)) in last
-    assert len(last) < 1100 and last.isprintable()
+    assert last.startswith("error: ") and message in last
     assert (tmp_path / "taken").read_text() == "by something else"
 
 
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (
-            MemoryError(),
-            1,
-            "the memory is too small for this: make sizes, batches or jobs smaller (MemoryError)",
-        ),
-        (
-            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-            1,
-            "the memory is too small for this",
-        ),
         (RuntimeError("of torch:\na second line"), 1, "of torch: a second line"),
         (Diverged("user 5: the loss is not finite"), 1, "user 5: the loss is not finite"),
         (OSError(28, "No space left on device", "there"), 1, "there: No space left on device"),
-        (Busy("there: another process is computing this run"), 1, "another process"),
-        (KeyError("key"), 1, "a fault of this program, KeyError: 'key' (--traceback shows where)"),
         (PermissionError(13, "Permission denied", "there"), 2, "there: Permission denied"),
-        (ValueError("\x1b[31m \ud800 " + 5000 * "x" + " the end"), 2, r"\x1b[31m \ud800 xxx"),
         (KeyboardInterrupt(), 130, None),
     ],
-    ids=lambda part: type(part).__name__ if isinstance(part, BaseException) else "",
 )
 def test_whatever_fails_is_one_line(error, code, line, monkeypatch, capsys):
     """2 is for what was typed, 1 for what failed while it ran."""
@@ -303,29 +176,15 @@ def test_whatever_fails_is_one_line(error, code, line, monkeypatch, capsys):
     monkeypatch.setattr(run_command, "run", fail)
     monkeypatch.setattr(run_command, "stored", lambda settings: None)
     assert main(["run"]) == code
-    said = capsys.readouterr().err
-    assert said == "" if line is None else said.startswith(f"error: {line}") or line in said
-    assert said.count("\n") == (line is not None) and len(said) < 1100
+    assert capsys.readouterr().err == ("" if line is None else f"error: {line}\n")
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["run --setup SETUP2 --traceback", "--traceback run --setup SETUP2", "runs --traceback delete"],
+    "line", ["run --setup SETUP2 --traceback", "--traceback run --setup SETUP2"]
 )
 def test_a_traceback_is_shown_to_who_asks_for_it(line, capsys):
     assert main(line.split()) == 2
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_what_does_not_fit_into_memory_is_one_line(mini_world, store, capsys):
-    """A tensor of 256 terabytes, and one whose bytes can't be counted."""
-    for line in (f"{CHEAP} --proj-dim {10**12}", f"{CHEAP} --proj-dim {2**52}"):
-        assert main(line.replace("MINI", str(mini_world)).split()) == 1
-        assert (
-            capsys.readouterr()
-            .err.splitlines()[-1]
-            .startswith("error: the memory is too small for this")
-        )
 
 
 def test_a_run_that_is_not_stored_where_nothing_may_be_computed_is_one_line(
@@ -337,39 +196,6 @@ def test_a_run_that_is_not_stored_where_nothing_may_be_computed_is_one_line(
 
 
 # --- run: results
-
-
-def test_who_watches_a_run_sees_delta_over_local_training_after_each_evaluated_round(
-    settings, store, monkeypatch, capsys
-):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    given = settings(users=(5, 6), others=1, rounds=3, evaluate_every=2, public_size=32)
-    names = (
-        "users",
-        "others",
-        "rounds",
-        "evaluate_every",
-        "local_epochs",
-        "public_size",
-        "data_dir",
-        "models_path",
-    )
-    options = [
-        f"--{name.replace('_', '-')}={json.dumps(given.model_dump(mode='json')[name])}".replace(
-            '"', ""
-        )
-        for name in names
-    ]
-    assert main(["run", *options, "--with-local"]) == 0
-    told = [line for line in capsys.readouterr().out.splitlines() if ", Delta " in line]
-    assert [line.rpartition(",")[0] for line in told] == [
-        f"fedmuscle voc seed 0: round {k}/3" for k in (1, 2, 3)
-    ]
-    runs = [
-        stored(given.model_copy(update={"algorithm": name}), store)
-        for name in ("local", "fedmuscle")
-    ]
-    assert told[-1].endswith(f"Delta {report.delta(runs).delta[1]:+.1f} %")
 
 
 def test_delta_is_shown_with_the_recipe_and_the_papers_value(capsys):
@@ -420,29 +246,10 @@ def test_run_prints_users_and_delta(small_world, store, monkeypatch, capsys, tmp
         sixth[1:3] == ["ViT-Tiny", "IC10"] and sixth[-1] == "10.0"
     )  # of ten classes, one is right everywhere
     assert not logging.getLogger("fedmuscle").handlers
-    assert (
-        main([*line, "--logs", str(tmp_path / "logs"), "--save-models", str(tmp_path / "models")])
-        == 0
-    )
-    out = capsys.readouterr().out
-    assert (
-        f"saved in {tmp_path / 'models'}: user_5, user_6" in out
-        and f"logs in {tmp_path / 'logs/fedmuscle_voc_seed0'}" in out
-    )
-    assert (
-        load_user(tmp_path / "models/user_6", small_world / "models/vit-tiny").about["metrics"][-1][
-            "round"
-        ]
-        == 1
-    )
-    log = pd.read_csv(tmp_path / "logs/fedmuscle_voc_seed0/client_6.csv")
-    assert (
-        log["round"].tolist() == [1]
-        and log.task.tolist() == ["IC10"]
-        and log.uplink_bytes.tolist() == [32 * 256 * 4]
-    )
-    assert log.after_alignment[0] == pytest.approx(float(sixth[-2]), abs=0.006)
-    assert log.local_loss[0] > 0 and log.alignment_loss[0] > 0
+    assert main([*line, "--save-models", str(tmp_path / "models")]) == 0
+    assert f"saved in {tmp_path / 'models'}\n" in capsys.readouterr().out
+    user = load_user(tmp_path / "models/user_6", small_world / "models/vit-tiny")
+    assert f"{user.about['metrics'][-1]['value']:.2f}".startswith(sixth[-2])
 
 
 # --- stored runs
@@ -498,7 +305,7 @@ def test_stored_runs_are_listed_and_deleted_by_choice(three_runs, store, capsys,
         and "complete computed" in local
         and three_runs[0].provenance["finished"] in local
     )
-    assert "users=[5, 6]" in local and "rounds=2" in local and "seed" not in local
+    assert "users=[5, 6]" in local and "rounds=2" in local
     (cut,) = (row for row in rows.values() if "interrupted" in row)
     assert " fedmuscle " in cut
     assert total.startswith("3 runs, ") and str(store.root) in total
@@ -508,11 +315,9 @@ def test_stored_runs_are_listed_and_deleted_by_choice(three_runs, store, capsys,
     assert len(list(store.entries())) == 3  # asked, and told not to
     assert listed(capsys, "delete", "--interrupted", "--yes")[-1] == "1 runs deleted"
     assert {entry.address for entry in store.entries()} == set(addresses.values())
+    assert listed(capsys, "delete", "--interrupted", "--yes") == ["no such run"]
     listed(capsys, "delete", addresses["local"][:10], "--yes")
     assert [entry.address for entry in store.entries()] == [addresses["head_only"]]
-    assert listed(capsys, "delete", "--algorithm", "local", "--yes") == ["no such run"]
-    listed(capsys, "delete", "--algorithm", "head_only", "--yes")
-    assert not list(store.entries())
 
 
 def test_changed_settings_are_those_that_the_profile_does_not_have():
@@ -597,52 +402,6 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     assert "no finished run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("parameters", [[1], {"overrides": 5}])
-def test_a_result_without_names_is_no_notebooks(reference, parameters, capsys):
-    (reference / "result.json").write_text(json.dumps({"parameters": parameters}))
-    assert main(["runs", "ship", str(reference)]) == 2
-    assert (
-        "result.json: not what a notebook leaves there: its parameters have no names"
-        in capsys.readouterr().err
-    )
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        "pathlib.Path.write_bytes",
-        "fedmuscle_lib.cli.runs.write_provenance",
-        "fedmuscle_lib.cli.runs.index",
-    ],
-)
-def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch):
-    """Whatever it was about to do, no half of a run or of a page lies there, and shipping again
-    does the rest.
-    """
-
-    def interrupt(*places):
-        if broken == "pathlib.Path.write_bytes":
-            with places[0].open("wb") as file:
-                file.write(places[1][: len(places[1]) // 2])
-        raise KeyboardInterrupt
-
-    before = (reference / "provenance.json").read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(broken, interrupt)
-        assert main(["runs", "ship", str(reference)]) == 130
-    if broken != "fedmuscle_lib.cli.runs.index":
-        assert (reference / "provenance.json").read_bytes() == before
-    shipped = reference.parent / "runs.zip"
-    assert shipped.exists() == (broken != "pathlib.Path.write_bytes")
-    assert main(["runs", "ship", str(reference)]) == 0
-    assert len(archive(shipped)) == 2
-    assert sorted(path.name for path in reference.iterdir()) == [
-        "README.md",
-        "provenance.json",
-        "result.json",
-    ]
-
-
 # --- verify
 
 
@@ -693,29 +452,6 @@ def shipped_records(folder):
     }
 
 
-def test_a_shipped_run_that_is_not_what_was_shipped_is_told_before_any_is_computed(figures, capsys):
-    folder, line = figures
-    path = folder / "mini/runs.zip"
-    content = path.read_bytes()
-    path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
-    assert main([*line, "--sample", "2"]) == 1
-    (only,) = verdicts(capsys)
-    assert re.fullmatch(rf"{path}: [\w-]+\.zip is not what was written", only)
-
-
-ANONYMOUS = '{"shared": {}, "arms": {"": {}}, "runs": [{"arm": "", "address": []}]}'
-
-
-@pytest.mark.parametrize(
-    "provenance", ["", "[]", "{}", '{"shared": {}, "arms": {}, "runs": [7]}', ANONYMOUS]
-)
-def test_a_provenance_that_is_none_is_named(reference, capsys, provenance):
-    (reference / "provenance.json").write_text(provenance)
-    assert main(["runs", "ship", str(reference)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {reference / 'provenance.json'}: ")
-
-
 def test_shipped_runs_are_computed_again_and_equal(figures, capsys):
     _, line = figures
     assert main([*line, "--sample", "5"]) == 0
@@ -741,14 +477,11 @@ def test_a_run_that_differs_is_told_by_user_and_round(figures, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "other", [{"processor": "another"}, {"rounding": 0}], ids=lambda other: next(iter(other))
-)
-def test_where_rounding_differs_a_few_samples_may_be_judged_otherwise(figures, capsys, other):
+def test_where_rounding_differs_a_few_samples_may_be_judged_otherwise(figures, capsys):
     """Two points are four of 200 samples."""
     folder, line = figures
-    tampered(folder, "local", **other)
-    tampered(folder, "head_only", **other)
+    tampered(folder, "local", processor="another")
+    tampered(folder, "head_only", processor="another")
     assert main([*line, "--sample", "2", "--tolerance", "25"]) == 0
     assert capsys.readouterr().out.count("within the tolerance, by 2 at most") == 2
     assert main([*line, "--sample", "2", "--tolerance", "3"]) == 1
@@ -756,27 +489,8 @@ def test_where_rounding_differs_a_few_samples_may_be_judged_otherwise(figures, c
 
 def test_a_missing_row_is_a_difference(three_runs):
     history = replace(three_runs[0], metrics=three_runs[0].metrics[:-1])
-    (sentence,) = verify(history).differences
+    _, (sentence,) = verify(history)
     assert sentence.startswith(f"{LAST}: nan there")
-
-
-def test_runs_of_another_version_are_counted_and_not_drawn(figures, capsys):
-    folder, line = figures
-    others = {
-        f"{asked:016}-{address[-8:]}": record
-        for asked, (address, record) in enumerate(shipped_records(folder).items())
-    }
-    runs = {
-        address: Record(record.tables, record.provenance | {"address": address}).pack()
-        for address, record in others.items()
-    }
-    write_archive(folder / "mini/runs.zip", runs)
-    assert main([*line, "--sample", "2"]) == 2
-    said = capsys.readouterr()
-    assert (
-        said.out.startswith("2 shipped runs are another version's")
-        and "no run to verify" in said.err
-    )
 
 
 # --- a new notebook
@@ -794,10 +508,3 @@ def test_a_notebook_is_laid_down_once(tmp_path, capsys):
     with pytest.raises(FileExistsError):
         lay_down("depth_of_heads", tmp_path)
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("name", ["Depth", "a b", "../up", "", "1_first"])
-def test_a_name_that_is_no_file_is_refused(name, tmp_path):
-    with pytest.raises(ValueError, match="small letters"):
-        lay_down(name, tmp_path)
-    assert not list(Path(tmp_path).iterdir())

@@ -4,34 +4,29 @@ theirs is refused.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import pickle
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from peft import PeftModel
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch.testing import assert_close
 from transformers import AutoImageProcessor, AutoTokenizer
 
-from fedmuscle_lib import History, Settings, Store, load_user, run
+from fedmuscle_lib import History, Settings, load_user, run
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.client_files import Pickled
-from fedmuscle_lib.fedmuscle import export
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
 from fedmuscle_lib.fedmuscle.export import SavedUser, save
 from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.models import load_backbone
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
-from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
 
 # A user of every kind of task, and of every family that the embedded world has.
 EVERY = {
@@ -152,75 +147,17 @@ def test_files_are_read_as_the_run_read_them(trained, small_world):
 
 
 def test_other_inputs_are_refused(trained):
-    _, folder = trained
-    pictures, texts = load_user(folder / "user_6"), load_user(folder / "user_9")
-    with pytest.raises(
-        ValueError,
-        match=r"user 6 reads images, \(n, 3, h, w\) uint8, got \(2, 3, 32, 32\) torch.float32",
+    images, texts = (load_user(trained[1] / f"user_{number}") for number in (6, 9))
+    floats = torch.rand(2, 3, 32, 32)
+    for user, wrong in product(
+        (images, texts), (floats, [], [None], "a text", None, floats.numpy())
     ):
-        pictures.predict(torch.rand(2, 3, 32, 32))
-    with pytest.raises(ValueError, match="user 9 reads texts or token ids"):
-        texts.represent(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
-    with pytest.raises(ValueError, match="user 9: 'a text' is one input; give a list of them"):
-        texts.predict("a text")
-    with pytest.raises(ValueError, match="user 6: no inputs"):
-        pictures.predict([])
-    with pytest.raises(
-        ValueError,
-        match=r"user 6 reads paths of image files, or a tensor .*, got a ndarray \(input 0\)",
-    ):
-        pictures.predict(np.zeros((2, 32, 32, 3), np.uint8))
-    for wrong in ([None], [7], ["a", b"b"], None, 7, np.zeros(3)):
-        for user in (pictures, texts):
-            with pytest.raises(ValueError, match=r"user \d reads (paths|texts).* got a "):
-                user.predict(wrong)
-    for shape in ((0, 3, 8, 8), (2, 3, 0, 8), (2, 3, 8, 0)):
-        with pytest.raises(ValueError, match=r"user 6 reads images, \(n, 3, h, w\) uint8, got "):
-            pictures.represent(torch.zeros(shape, dtype=torch.uint8))
-    with pytest.raises(DataError, match="none.png: no such file"):
-        pictures.predict(["none.png"])
-
-
-def test_token_ids_are_those_that_the_model_has(trained):
-    for number in (9, 11):
-        user = load_user(trained[1] / f"user_{number}")
-        size, longest = (
-            user.model.backbone.config.vocab_size,
-            user.model.backbone.config.max_position_embeddings,
-        )
-        for wrong in (-1, size, 1 << 40):
-            with pytest.raises(
-                ValueError,
-                match=f"user {number} reads token ids from 0 to {size - 1}, got .*{wrong}",
-            ):
-                user.predict(torch.tensor([[1, wrong]]))
         with pytest.raises(
-            ValueError,
-            match=f"user {number} reads at most {longest} tokens a text, got {longest + 1}",
+            ValueError, match=r"user \d reads (paths of image files|texts), or .* got a "
         ):
-            user.represent(torch.ones(1, longest + 1, dtype=torch.int64))
-        assert len(user.represent(torch.ones(1, longest, dtype=torch.int64)))
-        for shape in ((0, 4), (4, 0)):
-            with pytest.raises(ValueError, match=f"user {number} reads texts or token ids"):
-                user.predict(torch.zeros(shape, dtype=torch.int64))
-        with pytest.raises(ValueError, match=f"user {number}: input 1 is empty"):
-            user.predict(["a", " "])
-
-
-@pytest.mark.parametrize("device", ["potato", "cuda:99", "meta", ""])
-def test_a_device_that_is_none_is_not_the_files_fault(trained, device):
-    with pytest.raises(ValueError, match=f"^device: '{device}' can't be used here") as refusal:
-        load_user(trained[1] / "user_6", device=device)
-    assert not isinstance(refusal.value, DataError) and "user.json" not in str(refusal.value)
-
-
-def test_too_little_memory_is_not_the_files_fault(trained, monkeypatch):
-    def full(*given, **named):
-        raise MemoryError
-
-    monkeypatch.setattr(export, "load_backbone", full)
-    with pytest.raises(MemoryError):
-        load_user(trained[1] / "user_6")
+            user.predict(wrong)
+    with pytest.raises(DataError, match="none.png: no such file"):
+        images.predict(["none.png"])
 
 
 def test_a_card_says_what_the_user_is(trained):
@@ -241,83 +178,44 @@ def test_a_card_says_what_the_user_is(trained):
 # --- families that the embedded world lacks, and models that a run leaves in another shape
 
 
-@pytest.fixture
-def checkpoints(small_world, tmp_path) -> Path:
-    """A narrow convolutional network and a narrow hybrid ViT with random weights, beside a text
-    encoder.
-    """
+@pytest.mark.slow
+def test_convolutional_networks_too(settings, tmp_path):
     torch.manual_seed(0)
-    lite = {
-        "width_coefficient": 1.0,
-        "depth_coefficient": 1.0,
-        "hidden_act": "relu6",
-        "batch_norm_eps": 1e-3,
-    }
-    stages = {
-        "in_channels": [32, 8, 8, 16, 16],
-        "out_channels": [8, 8, 16, 16, 24],
-        "num_block_repeats": [1, 1, 1, 1, 2],
-    }
-    stages |= {
-        "strides": [1, 2, 2, 2, 1],
-        "kernel_sizes": [3, 3, 5, 3, 5],
-        "expand_ratios": [1, 6, 6, 6, 6],
-    }
-    width = {
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    HybridViTModel(HybridViTConfig(image_size=64, stem=lite | stages, **width)).save_pretrained(
-        tmp_path / "hybrid"
-    )
-    channels = {
-        "in_channels": [32, 8, 8, 16, 16, 24, 24],
-        "out_channels": [8, 8, 16, 16, 24, 24, 32],
-    }
     config = EfficientNetLiteConfig(
-        hidden_dim=1280, num_block_repeats=[1, 2, 1, 1, 2, 1, 1], **channels, **lite
+        in_channels=[32, 8, 8, 16, 16, 24, 24],
+        out_channels=[8, 8, 16, 16, 24, 24, 32],
+        num_block_repeats=[1, 2, 1, 1, 2, 1, 1],
+        width_coefficient=1.0,
+        depth_coefficient=1.0,
+        hidden_dim=1280,
+        hidden_act="relu6",
+        batch_norm_eps=1e-3,
     )
     EfficientNetLiteModel(config).save_pretrained(tmp_path / "lite")
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_convolutional_networks_and_hybrid_vits_too(settings, checkpoints, tmp_path):
-    given = {
-        "setup": "setup2",
-        "users": (5, 6, 7),
-        "image_size": 64,
-        "mask_size": 64,
-        "rounds": 1,
-        "models_path": checkpoints,
-    }
-    backbones = {"ViT-Small": "lite", "ViT-Tiny": "hybrid", "SegFormer-B0": "lite"}
-    sizes = {"IC100": 20, "IC10": 20, "SS": 20}
     s = settings(
-        **given,
-        backbones=backbones,
+        setup="setup2",
+        users=(5, 7),
+        others=1,
+        image_size=64,
+        mask_size=64,
+        rounds=1,
+        models_path=tmp_path,
+        backbones={"ViT-Small": "lite", "SegFormer-B0": "lite"},
         lora_layers="linear",
-        train_samples=sizes,
+        train_samples={"IC100": 20, "SS": 20},
         batch_size=10,
         public_size=20,
     )
     for client in after(s, tmp_path / "users").federation.clients:
         folder = tmp_path / f"users/user_{client.user.number}"
-        checkpoint = checkpoints / backbones[client.user.model]
-        user = assert_same(client, folder, backbone=checkpoint)
-        PeftModel.from_pretrained(load_backbone(checkpoint), str(folder))
+        user = assert_same(client, folder, backbone=tmp_path / "lite")
+        PeftModel.from_pretrained(load_backbone(tmp_path / "lite"), str(folder))
         about = json.loads((folder / "preprocessor_config.json").read_text())
         mean, std = (torch.tensor(about[f"image_{name}"]).view(3, 1, 1) for name in ("mean", "std"))
-        pixels = (client.evaluation.inputs[:2] / 255 - mean) / std
+        images = client.evaluation.inputs[:2]
         with torch.no_grad():
-            assert_close(
-                user.model.backbone.embeddings(pixels),
-                user.model.embed(client.evaluation.inputs[:2]),
-                atol=1e-4,
-                rtol=1e-4,
-            )
+            theirs = user.model.backbone.embeddings((images / 255 - mean) / std)
+            assert_close(theirs, user.model.embed(images), atol=1e-4, rtol=1e-4)
 
 
 def test_the_processor_of_a_segformer_scales_as_its_model(trained):
@@ -378,15 +276,6 @@ def test_a_user_takes_the_place_of_one_that_was_saved_before(settings, small_wor
     assert kept.read_text(encoding="utf8") == "mine"
 
 
-def test_a_disk_that_gets_full_is_told_with_the_files_name(settings, tmp_path, monkeypatch):
-    def full(*_):
-        raise SafetensorError("I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr("fedmuscle_lib.fedmuscle.export.save_file", full)
-    with pytest.raises(OSError, match="user_6.*safetensors: I/O error: No space left"):
-        after(settings(rounds=1, users=(6,), algorithm="local"), tmp_path)
-
-
 def test_a_user_with_classes_of_its_own(settings, small_world, tmp_path):
     """It predicts and represents as at the end of the run, has its own classes, and tells nobody
     where its folder lies.
@@ -425,7 +314,7 @@ def test_a_user_with_classes_of_its_own(settings, small_world, tmp_path):
             classes,
         )
         assert (
-            f"- classes: {classes} (0 to {classes - 1})\n"
+            f"- classes: {classes}\n"
             in (tmp_path / f"users/user_{client.user.number}/README.md").read_text()
         )
     card = (tmp_path / "users/user_9/README.md").read_text()
@@ -455,10 +344,6 @@ def test_a_run_saves_its_users_and_a_stored_one_is_computed_again_for_them(
             for name in ("first", "again")
         ]
         assert [metric(user, client) for user in users] == 2 * [final(first)[client.user.number]]
-        assert (
-            users[0].about["files"]["head.safetensors"]
-            == users[1].about["files"]["head.safetensors"]
-        )
 
 
 def test_a_stored_run_whose_metrics_are_others_is_told(settings, store, tmp_path, monkeypatch):
@@ -497,161 +382,56 @@ def test_another_backbone_is_refused(user, small_world, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "adapter_model.safetensors",
-        "adapter_config.json",
-        "head.safetensors",
-        "tokenizer.json",
-        "user.json",
-    ],
+    "name", ["adapter_model.safetensors", "head.safetensors", "tokenizer.json", "user.json"]
 )
 def test_a_file_that_is_missing_or_cut_off_is_named(user, small_world, name):
     path = user / name
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(DataError, match=f"{name}: (damaged or exchanged|not JSON)") as error:
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(
+        (DataError, OSError), match="user_9.*not (readable|a readable|JSON)"
+    ) as error:
         load_user(user, small_world / "models/bert-base")
     assert "\n" not in str(error.value)
     path.unlink()
-    with pytest.raises(DataError, match=f"{name}: no such file"):
+    with pytest.raises((DataError, OSError), match=name):
         load_user(user, small_world / "models/bert-base")
 
 
-def test_a_head_of_other_shapes_is_refused(user, small_world):
+def test_files_of_two_models_are_refused(user, small_world):
+    """A description, and then a head, that do not fit the other files."""
     about = json.loads((user / "user.json").read_text())
-    about["options"]["proj_dim"] = 7
+    for options in ({"proj_dim": 7}, {"rank": 7}):
+        (user / "user.json").write_text(json.dumps(about | {"options": about["options"] | options}))
+        with pytest.raises(
+            DataError, match=r"user_9.*: not (what user\.json asks for|a saved user)"
+        ):
+            load_user(user, small_world / "models/bert-base")
     (user / "user.json").write_text(json.dumps(about))
-    with pytest.raises(
-        DataError, match="user_9: 'projection.weight' is not what user.json asks for"
-    ):
+    save_file({"head.0.weight": torch.zeros(1)}, user / "head.safetensors")
+    with pytest.raises(DataError, match=r"head\.safetensors: not what user\.json asks for"):
         load_user(user, small_world / "models/bert-base")
 
 
-def _about(**changes: object) -> Callable[[str], str]:
-    return lambda text: json.dumps(json.loads(text) | changes)
+def test_a_folder_that_is_no_saved_users_is_left_alone(settings, store, tmp_path):
+    (tmp_path / "user_6").mkdir()
+    (tmp_path / "user_6/notes.pdf").write_text("mine")
+    with pytest.raises(FileExistsError, match="user_6: holds what this command did not write"):
+        run(settings(users=(6,), algorithm="local"), store=store, save_models=tmp_path)
+    assert [path.name for path in tmp_path.rglob("*.*")] == [
+        "notes.pdf"
+    ] and not store.root.exists()
 
 
-def _options(**changes: object) -> Callable[[str], str]:
-    return lambda text: json.dumps(
-        json.loads(text) | {"options": json.loads(text)["options"] | changes}
-    )
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: "[]",
-        lambda text: "[" * 100_000,
-        _about(files=7),
-        _about(files={}),
-        _about(files={"../user_9/head.safetensors": "0", "head.safetensors": "0"}),
-        _about(task=["TC"]),
-        _about(options=7),
-        _about(options={"rank": "many"}),
-        _about(classes=7),
-        _about(backbone={}),
-        _about(run=None),
-        _about(reads={"longest": "x"}),
-        _about(reads={"longest": 100_000}),
-        _options(rank=10_000_000),
-        _options(proj_dim=100_000_000),
-        _options(head="two layers", head_hidden=100_000_000),
-        _options(lora_alpha=float("nan")),
-        _options(precision="float8"),
-        _options(pooling="max"),
-        _options(pooling="cls"),
-        _options(lora_alpha=7),
-        _options(lora_blocks="first"),
-        _options(head_on="the wall"),
-        _about(classes=[*range(9), 8]),
-        _about(classes=[*range(9)]),
-        _about(reads={"longest": 513}),
-        _about(reads={"size": 32}),
-        _about(frozen="no"),
-        _about(user="nine"),
-        _about(task="IC10"),
-    ],
-)
-def test_what_is_no_users_description_is_named(user, small_world, change):
-    path = user / "user.json"
-    path.write_text(change(path.read_text()))
-    with pytest.raises(DataError, match=r"user\.json: ") as refusal:
-        load_user(user, small_world / "models/bert-base")
-    assert str(refusal.value).isprintable() and len(str(refusal.value)) < 600
-
-
-@pytest.mark.parametrize("size", [0, 16, 33, 48, 64, "32"])
-def test_a_side_of_images_that_the_backbone_does_not_read_is_named(trained, tmp_path, size):
-    folder = Path(shutil.copytree(trained[1] / "user_6", tmp_path / "user_6"))
-    (folder / "user.json").write_text(
-        _about(reads={"size": size})((folder / "user.json").read_text())
-    )
-    with pytest.raises(DataError, match=r"user\.json: not a saved user"):
-        load_user(folder)
-
-
-@pytest.mark.parametrize("damage", ["not finite", "no tensors", "another type"])
-def test_weights_that_are_none_are_named_though_their_digest_is_right(user, small_world, damage):
-    path, about = user / "head.safetensors", json.loads((user / "user.json").read_text())
-    tensors = load_file(path)
-    if damage == "no tensors":
-        path.write_bytes(b"{}")
-    else:
-        save_file(
-            {
-                n: t.half() if damage == "another type" else t * torch.nan
-                for n, t in tensors.items()
-            },
-            path,
-        )
-    about["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    (user / "user.json").write_text(json.dumps(about))
-    why = {
-        "not finite": "head.safetensors: .* not finite",
-        "no tensors": "head.safetensors: not readable",
-        "another type": "is not what",
-    }
-    with pytest.raises(DataError, match=why[damage]):
-        load_user(user, small_world / "models/bert-base")
-
-
-def test_no_code_of_a_users_folder_runs_whoever_listed_it(user, small_world, tmp_path, monkeypatch):
+def test_no_code_of_a_users_folder_runs(user, small_world, tmp_path, monkeypatch):
     """transformers would ask whether to, and do so on "y"."""
     monkeypatch.setattr("builtins.input", lambda *asked: "y")
     ran = tmp_path / "ran"
     (user / "evil.py").write_text(
         f"open({str(ran)!r}, 'w')\nfrom transformers import PreTrainedTokenizerFast as T\n"
     )
-    with pytest.raises(DataError, match=r"evil\.py: it was not saved with the user"):
-        load_user(user, small_world / "models/bert-base")
-    config, about = user / "tokenizer_config.json", json.loads((user / "user.json").read_text())
+    config = user / "tokenizer_config.json"
     strange = {"tokenizer_class": "T", "auto_map": {"AutoTokenizer": ["evil.T", "evil.T"]}}
     config.write_text(json.dumps(json.loads(config.read_text()) | strange))
-    about["files"] |= {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in (config, user / "evil.py")
-    }
-    (user / "user.json").write_text(json.dumps(about))
     with pytest.raises(OSError, match="user_9: not a readable tokenizer"):
         load_user(user, small_world / "models/bert-base")
     assert not ran.exists()
-
-
-def test_a_tokenizer_with_more_tokens_than_the_backbone_is_refused(user, small_world):
-    path, about = user / "tokenizer_config.json", json.loads((user / "user.json").read_text())
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token": "[NEW]"}))
-    about["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    (user / "user.json").write_text(json.dumps(about))
-    with pytest.raises(
-        OSError, match=r"user_9: the tokenizer has the token \d+, the backbone embeds"
-    ):
-        load_user(user, small_world / "models/bert-base")
-
-
-def test_the_store_is_no_part_of_a_saved_user(trained, tmp_path, monkeypatch, small_world):
-    monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "none"))
-    assert (
-        load_user(trained[1] / "user_6", small_world / "models/vit-tiny")
-        and not Store(tmp_path / "none").root.exists()
-    )
