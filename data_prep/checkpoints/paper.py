@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModel,
@@ -71,7 +72,12 @@ def fetch(name: str, models_path: Path, random: bool = False) -> int:
     if (folder / RANDOM).exists() and not random:
         raise OSError(f"{folder}: holds random weights; delete it to fetch the real ones")
     if (folder / "config.json").exists():
-        model = AutoModel.from_pretrained(folder, local_files_only=True, **options)
+        try:
+            model = AutoModel.from_pretrained(folder, local_files_only=True, **options)
+        except SafetensorError as error:
+            raise OSError(
+                f"{folder}: a damaged checkpoint ({error}); delete it to fetch it anew"
+            ) from None
         return model.num_parameters()
     tokenizer = None
     if random:

@@ -22,7 +22,7 @@ from fedmuscle_lib.tasks import TASKS
 
 _log = logging.getLogger("fedmuscle")
 _TASK = "IC100"  # whose classes are told apart
-TESTS = 1500  # test images, as `python -m data_prep pretrained --check` takes
+TESTS = 1500  # test images
 
 
 @fixed_state()

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -146,6 +147,56 @@ def test_an_interruption_leaves_nothing_that_looks_whole(tmp_path, monkeypatch):
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch) -> Path:
+    """A world of few files, with a file of somebody else's inside."""
+    shrink(monkeypatch)
+    mini.prepare(tmp_path / "mini")
+    (tmp_path / "mini/mine").mkdir()
+    (tmp_path / "mini/mine/thesis.txt").write_text("mine")
+    return tmp_path / "mini"
+
+
+def test_a_damaged_world_is_mended_and_what_lies_beside_it_stays(tiny, capsys):
+    manifest = json.loads((tiny / "manifest.json").read_text())
+    damaged, lost = (tiny / name for name in manifest["files"][:2])
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:100])
+    lost.unlink()
+    assert main(["mini", "--data-dir", str(tiny)]) == 0
+    assert f"left alone, such as {tiny}/mine/thesis.txt" in capsys.readouterr().out
+    assert damaged.read_bytes() == whole and lost.exists()
+    damaged.write_bytes(b"my data")
+    lost.unlink()
+    assert main(["mini", "--data-dir", str(tiny)]) == 2
+    assert f"{damaged}: not what this command wrote" in capsys.readouterr().err
+    assert damaged.read_bytes() == b"my data"
+
+
+@pytest.mark.parametrize("moved", [0, 20])
+def test_a_world_is_completed_that_was_killed_while_its_files_were_replaced(
+    tiny, monkeypatch, moved
+):
+    monkeypatch.setattr(mini, "VERSION", mini.VERSION + 1)
+    monkeypatch.setattr(mini, "TEST", dict.fromkeys(mini.FOLDERS, 1))
+    replace, done = os.replace, []
+
+    def killed(source, target):
+        if Path(source).name.startswith("."):  # what `put` writes
+            return replace(source, target)
+        if len(done) == moved:
+            raise KeyboardInterrupt
+        done.append(target)
+        return replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", killed)
+        mini.prepare(tiny)
+    manifest = mini.prepare(tiny)
+    assert mini.prepare(tiny) == manifest
+    assert mini.others(tiny, manifest) == ["mine/thesis.txt"]
 
 
 def test_layout_is_the_readmes(mini_world):
