@@ -75,12 +75,8 @@ class GRU(Encoder):
         packed = pack_padded_sequence(
             self.embedding(inputs), known.sum(1).cpu(), batch_first=True, enforce_sorted=False
         )
-        return (
-            pad_packed_sequence(
-                self.net(packed)[0], batch_first=True, total_length=inputs.shape[1]
-            )[0],
-            known,
-        )
+        states, _ = pad_packed_sequence(self.net(packed)[0], True, total_length=inputs.shape[1])
+        return states, known
 
 
 class BERT(Encoder):

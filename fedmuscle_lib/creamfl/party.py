@@ -58,8 +58,6 @@ class Recipe:
         lr: before any schedule.
         schedule: of the learning rate.
         batch_size, public_batch: samples in a step on its own data and on public pairs.
-        embeds_in_training: whether networks stay in training mode when they embed the public pairs
-            for others.
     """
 
     optimiser: Literal["adam", "sgd"]
@@ -67,7 +65,6 @@ class Recipe:
     batch_size: int
     public_batch: int
     schedule: Schedule = constant
-    embeds_in_training: bool = False
 
     def made(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if self.optimiser == "adam":
@@ -103,16 +100,9 @@ class Party:
         recipe: Recipe,
         address: tuple[object, ...],
     ) -> None:
-        self.name, self.models, self.head, self.public, self.recipe, self.address = (
-            name,
-            dict(models),
-            head,
-            public,
-            recipe,
-            address,
-        )
-        self.meter = FlopMeter()
-        self._states = states
+        self.name, self.models, self.head = name, dict(models), head
+        self.public, self.recipe, self.address = public, recipe, address
+        self.meter, self._states = FlopMeter(), states
         shared = [
             p for model in self.models.values() for p in model.parameters() if p.requires_grad
         ]
@@ -157,15 +147,18 @@ class Party:
             Diverged: a loss is not finite; the message names the party.
         """
         n = len(next(iter(self.public.values())))
-        losses = []
-        for position, rows in enumerate(batches(n, self.recipe.public_batch, *address)):
-            reads = {
-                modality: self.reading(modality, inputs, rows)
-                for modality, inputs in self.public.items()
-            }
-            step = partial(_loss_of, loss, reads, rows.to(self._device), position)
-            losses.append(self._step((what, len(rows)), step))
-        return self._mean(losses, f"{what} on public pairs")
+
+        def step(position: int, rows: Tensor) -> Tensor:
+            reads = {m: self.reading(m, inputs, rows) for m, inputs in self.public.items()}
+            return self._step(
+                (what, len(rows)),
+                lambda: loss(
+                    {m: read() for m, read in reads.items()}, rows.to(self._device), position
+                ),
+            )
+
+        order = batches(n, self.recipe.public_batch, *address)
+        return self._mean([step(*each) for each in enumerate(order)], f"{what} on public pairs")
 
     def over_own(self, rows: Tensor, loss: Callable[[Tensor], Callable[[], Tensor]]) -> float:
         """One pass over own samples; returns the mean loss.
@@ -218,19 +211,16 @@ class Party:
         """
         if self._embedded is None:
             with self.meter.paused() if self._counted else nullcontext():
-                self._embedded = {
-                    m: self.embed(m, inputs, self.recipe.embeds_in_training)
-                    for m, inputs in self.public.items()
-                }
+                self._embedded = {m: self.embed(m, inputs) for m, inputs in self.public.items()}
             self._counted = True
         return self._embedded
 
     @torch.no_grad()
-    def embed(self, modality: str, inputs: Tensor, training: bool = False) -> Tensor:
-        """Embeddings of inputs, (m, d), with networks in evaluation or in training mode; raises
-        Diverged if they are not finite.
+    def embed(self, modality: str, inputs: Tensor) -> Tensor:
+        """Embeddings of inputs, (m, d), in evaluation mode; raises Diverged if they are not
+        finite.
         """
-        self.models[modality].train(training)
+        self.models[modality].eval()
         parts = torch.arange(len(inputs)).split(AT_ONCE)
         z = torch.cat(
             [
@@ -286,9 +276,3 @@ class Party:
         self._epochs, self._counted, self._embedded = state["epochs"], state["counted"], None
         self.meter.total, self.meter.done = state["flops"]
         self.meter.per_step = {tuple(key): flops for key, flops in state["per_step"]}
-
-
-def _loss_of(
-    loss: PublicLoss, reads: Mapping[str, Callable[[], Tensor]], rows: Tensor, position: int
-) -> Tensor:
-    return loss({modality: read() for modality, read in reads.items()}, rows, position)

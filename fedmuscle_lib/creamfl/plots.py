@@ -35,21 +35,14 @@ def recall(curve: pd.DataFrame) -> Figure:
     """
     look = looks(curve.algorithm, STYLES)
     rows = curve.assign(panel=curve.direction.map(_PANELS))
-    plot = so.Plot(rows, x="round", y="mean", color="algorithm", marker="algorithm").facet(
-        "panel", order=list(_PANELS.values())
-    )
-    plot = plot.add(so.Line(pointsize=4), legend=False)
-    plot = plot.scale(x=so.Continuous().tick(MaxNLocator(integer=True))).label(
-        x="communication round", y="R@1 (%)"
-    )
+    plot = so.Plot(rows, x="round", y="mean", color="algorithm", marker="algorithm")
+    plot = plot.facet("panel", order=list(_PANELS.values())).add(so.Line(pointsize=4), legend=False)
+    plot = plot.scale(x=so.Continuous().tick(MaxNLocator(integer=True)))
+    plot = plot.label(x="communication round", y="R@1 (%)")
     figure = on_figure(plot, look, 8.6, 3.2)
     for ax, direction in zip(figure.axes, _PANELS, strict=True):
-        at_last(ax, rows[rows.direction == direction], look)
-        ax.axhline(
-            curve.chance[curve.direction == direction].iloc[0],
-            color="black",
-            linewidth=0.8,
-            linestyle=":",
-        )
+        own = rows[rows.direction == direction]
+        at_last(ax, own, look)
+        ax.axhline(own.chance.iloc[0], color="black", linewidth=0.8, linestyle=":")
     legend(figure, "right center", {label(arm): each for arm, each in look.items()})
     return figure

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -29,23 +28,16 @@ from fedmuscle_lib.report.provenance import (
 )
 from fedmuscle_lib.report.statistics import (
     beside,
-    interval,
     over_seeds,
     paired_differences,
-    side_of_zero,
     wide,
     wide_intervals,
     with_intervals,
     with_std,
 )
 
-CELL = [
-    "public",
-    "user",
-    "model",
-    "task",
-    "metric",
-]  # a row of the contract's table: gallery, column, "server", "retrieval", "recall"
+# a row of the contract's table: gallery, column, "server", "retrieval", "recall"
+CELL = ["public", "user", "model", "task", "metric"]
 LAST, BEST = "last round", "best round"
 PAPER = {"1K test images": FOLD, "5K test images": WHOLE}
 # What is subtracted from what: minuend and subtrahend.
@@ -55,7 +47,7 @@ PAIRS = (
     *(("pairwise", other) for other in ("creamfl", "own")),
     *(("creamfl", other) for other in ("momentum", "own")),
 )
-_SHOWN = ("i2t_R@1", "i2t_R@10", "t2i_R@1", "t2i_R@10")
+_SHOWN, _DELTA = ("i2t_R@1", "i2t_R@10", "t2i_R@1", "t2i_R@10"), " Δ (%)"
 # What the paper or the code has, and is no setting here: what, ours, theirs.
 _CHOICES = (
     (
@@ -104,15 +96,14 @@ def scores(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
     """
     found = []
     for history in histories:
-        rows = history.final()
-        if moment == BEST:
-            best = history.metrics[history.metrics.k == 1].groupby("round").value.sum().idxmax()
-            rows = history.metrics[history.metrics["round"] == best]
-        found.append(rows.assign(seed=history.settings.seed, algorithm=history.settings.algorithm))
-    every = pd.concat(found, ignore_index=True)
-    every["user"] = every.direction + "_R@" + every.k.astype(str)
-    every = every.assign(public=every.gallery, model="server", task="retrieval", metric="recall")
-    return every[["seed", "algorithm", *CELL, "value", "chance", "round"]]
+        rows, s = history.metrics, history.settings
+        score = rows[rows.k == 1].groupby("round").value.sum()
+        rows = rows[rows["round"] == (score.idxmax() if moment == BEST else score.index.max())]
+        found.append(rows.assign(seed=s.seed, algorithm=s.algorithm))
+    rows = pd.concat(found, ignore_index=True)
+    rows = rows.assign(user=rows.direction + "_R@" + rows.k.astype(str), public=rows.gallery)
+    rows = rows.assign(model="server", task="retrieval", metric="recall")
+    return rows[["seed", "algorithm", *CELL, "value", "chance", "round"]]
 
 
 def table(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
@@ -120,17 +111,11 @@ def table(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
     paper_mean, paper_std (none is printed).
     """
     rows = scores(histories, moment)
-    ours = over_seeds(rows, [*CELL, "algorithm"], "value").merge(
-        rows[[*CELL, "chance"]].drop_duplicates(CELL), on=CELL
-    )
-    theirs = (
-        paper_table("table3")
-        .rename(columns={"mean": "paper_mean", "std": "paper_std"})
-        .replace({"public": PAPER})
-    )
-    return ours.merge(
-        theirs[["public", "user", "algorithm", "paper_mean", "paper_std"]], how="left"
-    )
+    chance = rows[[*CELL, "chance"]].drop_duplicates(CELL)
+    ours = over_seeds(rows, [*CELL, "algorithm"], "value").merge(chance, on=CELL)
+    names = {"mean": "paper_mean", "std": "paper_std"}
+    theirs = paper_table("table3").rename(columns=names).replace({"public": PAPER})
+    return ours.merge(theirs[["public", "user", "algorithm", *names.values()]], how="left")
 
 
 def by_seed(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
@@ -142,13 +127,9 @@ def by_seed(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
     rows = scores(histories, moment)
     base = rows[rows.algorithm == BASELINE].set_index(["seed", *CELL]).value
     under = base.reindex(pd.MultiIndex.from_frame(rows[["seed", *CELL]])).to_numpy()
-    gains = rows.assign(gain=100 * (rows.value / under - 1).where(under > 0))
-    return (
-        gains.groupby(["public", "algorithm", "seed"], sort=False)
-        .gain.mean(skipna=False)
-        .rename("delta")
-        .reset_index()
-    )
+    gains = rows.assign(delta=100 * (rows.value / under - 1).where(under > 0))
+    by = gains.groupby(["public", "algorithm", "seed"], sort=False)
+    return by.delta.mean(skipna=False).reset_index()
 
 
 def delta(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
@@ -157,26 +138,11 @@ def delta(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
     Returns:
         public (the gallery), algorithm, delta, delta_std, n_seeds, ci_low, ci_high, paper_delta.
     """
-    rows = by_seed(histories, moment)
-    ours = over_seeds(rows, ["public", "algorithm"], "delta").rename(
-        columns={"mean": "delta", "std": "delta_std"}
+    ours = over_seeds(by_seed(histories, moment), ["public", "algorithm"], "delta")
+    theirs = paper_table("table3_delta").rename(columns={"delta_paper": "paper_delta"})
+    return ours.rename(columns={"mean": "delta", "std": "delta_std"}).merge(
+        theirs.replace({"public": PAPER})[["public", "algorithm", "paper_delta"]], how="left"
     )
-    theirs = (
-        paper_table("table3_delta")
-        .rename(columns={"delta_paper": "paper_delta"})
-        .replace({"public": PAPER})
-    )
-    columns = [
-        "public",
-        "algorithm",
-        "delta",
-        "delta_std",
-        "n_seeds",
-        "ci_low",
-        "ci_high",
-        "paper_delta",
-    ]
-    return ours.merge(theirs[["public", "algorithm", "paper_delta"]], how="left")[columns]
 
 
 def differences(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
@@ -187,20 +153,16 @@ def differences(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
         ci_high. User "delta" is Delta's.
     """
     of_recall = paired_differences(scores(histories, moment), PAIRS, ["public", "user"], "value")
-    of_delta = paired_differences(by_seed(histories, moment), PAIRS, ["public"], "delta").assign(
-        user="delta"
-    )
-    return pd.concat([of_recall, of_delta], ignore_index=True)
+    of_delta = paired_differences(by_seed(histories, moment), PAIRS, ["public"], "delta")
+    return pd.concat([of_recall, of_delta.assign(user="delta")], ignore_index=True)
 
 
 def curve(histories: Sequence[Run]) -> pd.DataFrame:
     """R@1 of the whole test set over rounds and seeds: algorithm, direction, round, mean, std,
     n_seeds, ci_low, ci_high, chance.
     """
-    every = pd.concat(
-        [h.metrics.assign(algorithm=h.settings.algorithm) for h in histories], ignore_index=True
-    )
-    rows = every[(every.gallery == WHOLE) & (every.k == 1)]
+    rows = pd.concat([h.metrics.assign(algorithm=h.settings.algorithm) for h in histories])
+    rows = rows[(rows.gallery == WHOLE) & (rows.k == 1)]
     by = ["algorithm", "direction", "round"]
     return over_seeds(rows, by, "value").merge(rows[[*by, "chance"]].drop_duplicates(by), on=by)
 
@@ -215,29 +177,21 @@ def costs(histories: Sequence[Run]) -> pd.DataFrame:
         together), gflop (of training), trained (parameters that the party can train), seconds (of
         the whole run).
     """
-    found, sent = [], ["uplink_bytes", "downlink_bytes"]
+    found, sent = [], ["uplink_mb", "downlink_mb"]
     for history in histories:
-        rows = history.costs.assign(samples=history.costs.party.map(history.provenance["samples"]))
-        each = rows.groupby("kind", sort=False)[["samples", *sent, "flops"]].mean().reset_index()
-        each.loc[each.kind == SERVER, sent] = (
-            history.costs.groupby("round")[sent].sum().mean().to_numpy()
+        facts, rows = history.provenance, history.costs
+        rows = rows.assign(
+            samples=rows.party.map(facts["samples"]),
+            uplink_mb=rows.uplink_bytes / 1e6,
+            downlink_mb=rows.downlink_bytes / 1e6,
+            gflop=rows.flops / 1e9,
         )
-        told = {"algorithm": history.settings.algorithm, "seconds": history.provenance["seconds"]}
-        found.append(each.assign(trained=each.kind.map(history.provenance["trained"]), **told))
-    rows = (
-        pd.concat(found, ignore_index=True)
-        .groupby(["algorithm", "kind"], sort=False)
-        .mean()
-        .reset_index()
-    )
-    rows = rows.assign(
-        uplink_mb=rows.uplink_bytes / 1e6,
-        downlink_mb=rows.downlink_bytes / 1e6,
-        gflop=rows.flops / 1e9,
-    )
-    return rows[
-        ["algorithm", "kind", "samples", "uplink_mb", "downlink_mb", "gflop", "trained", "seconds"]
-    ]
+        each = rows.groupby("kind", sort=False)[["samples", *sent, "gflop"]].mean().reset_index()
+        each.loc[each.kind == SERVER, sent] = rows.groupby("round")[sent].sum().mean().to_numpy()
+        each["trained"] = each.kind.map(facts["trained"])
+        found.append(each.assign(algorithm=history.settings.algorithm, seconds=facts["seconds"]))
+    by = pd.concat(found, ignore_index=True).groupby(["algorithm", "kind"], sort=False)
+    return by.mean().reset_index()
 
 
 def departures(histories: Sequence[Run]) -> pd.DataFrame:
@@ -247,15 +201,11 @@ def departures(histories: Sequence[Run]) -> pd.DataFrame:
     scratch = {
         name.removesuffix(PIE) in SCRATCH for name in histories[0].settings.networks.values()
     }
-    ours = " and ".join(
-        ["random"] * (True in scratch)
-        + ["those of checkpoints, adapted by LoRA"] * (False in scratch)
-    )
+    adapted = "those of checkpoints, adapted by LoRA"
+    ours = " and ".join(["random"] * (True in scratch) + [adapted] * (False in scratch))
     weights = ("initial weights", ours, 'the paper: "trained from scratch"; the code: pretrained')
-    return Sentences(
-        [*changed(histories, algorithms.get), weights, *_CHOICES],
-        columns=["setting", "ours", "theirs"],
-    )
+    rows = [*changed(histories, algorithms.get), weights, *_CHOICES]
+    return Sentences(rows, columns=["setting", "ours", "theirs"])
 
 
 def label(arm: str) -> str:
@@ -269,87 +219,41 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
 
     A cell is "ours | the paper's"; the last row is chance.
     """
-    rows = table[table.user.isin(_SHOWN)]
-    cells = rows.assign(
-        method=rows.algorithm.map(label),
-        column=rows.public + " " + rows.user.str.replace("_", " "),
-        cell=[
-            with_std(row.mean, row.std) + beside(row.paper_mean, ".2f")
-            for row in rows[["mean", "std", "paper_mean"]].itertuples()
-        ],
-    )
+    cells = table[table.user.isin(_SHOWN)].assign(method=lambda rows: rows.algorithm.map(label))
+    cells["column"] = cells.public + " " + cells.user.str.replace("_", " ")
+    each = zip(cells["mean"], cells["std"], cells.paper_mean, strict=True)
+    cells["cell"] = [with_std(mean, std) + beside(paper, ".2f") for mean, std, paper in each]
     chance = cells.drop_duplicates("column").assign(method="chance")
-    chance["cell"] = [f"{value:.1f}" for value in chance.chance]
+    chance["cell"] = chance.chance.map("{:.1f}".format)
     gains = delta[delta.algorithm != BASELINE]
-    gains = gains.assign(
-        method=gains.algorithm.map(label),
-        column=gains.public + " Δ (%)",
-        cell=[
-            cell + beside(paper, "+.2f")
-            for cell, paper in zip(with_intervals(gains, "delta"), gains.paper_delta, strict=True)
-        ],
-    )
-    found = (
-        wide(pd.concat([cells, gains, chance]), "method", "column")
-        .fillna("")
-        .rename_axis(columns=None)
-    )
-    order = [
-        f"{gallery} {name}"
-        for gallery in (FOLD, WHOLE)
-        for name in (*(shown.replace("_", " ") for shown in _SHOWN), "Δ (%)")
-    ]
-    return found.loc[
-        [*dict.fromkeys(cells.method), "chance"], [name for name in order if name in found]
-    ]
+    gains = gains.assign(method=gains.algorithm.map(label), column=gains.public + _DELTA)
+    each = zip(with_intervals(gains, "delta"), gains.paper_delta, strict=True)
+    gains["cell"] = [cell + beside(paper, "+.2f") for cell, paper in each]
+    found = wide(pd.concat([cells, gains, chance]), "method", "column").fillna("")
+    shown = [*cells.column[cells.public == FOLD], FOLD + _DELTA]
+    shown += [*cells.column[cells.public == WHOLE], WHOLE + _DELTA]
+    order = [name for name in dict.fromkeys(shown) if name in found]
+    return found.loc[[*dict.fromkeys(cells.method), "chance"], order].rename_axis(columns=None)
 
 
 def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
     """:func:`differences` laid out for reading: a row a difference and gallery, a column Delta or a
     recall, points with their interval.
     """
-    rows = differences[differences.user.isin(["delta", *_SHOWN])]
-    rows = rows.assign(
-        arms=[f"{label(row.a)} − {label(row.b)}" for row in rows.itertuples()], gallery=rows.public
+    rows = differences[differences.user.isin(["delta", *_SHOWN])].rename(
+        columns={"public": "gallery"}
     )
+    rows["arms"] = rows.a.map(label) + " \N{MINUS SIGN} " + rows.b.map(label)
     rows["user"] = rows.user.replace("delta", "Δ").str.replace("_", " ")
-    return (
-        wide_intervals(rows, "difference", ["arms", "gallery"], "user")
-        .fillna("")
-        .rename_axis(columns=None)
-    )
-
-
-def verdicts(differences: pd.DataFrame) -> str:
-    """Markdown, an item a difference of the whole test set's R@1: what its intervals allow one to
-    say.
-    """
-    rows = differences[(differences.public == WHOLE) & differences.user.str.endswith("_R@1")]
-    arms = rows.groupby(["a", "b"], sort=False)
-    return "\n".join(
-        f"- {label(a)} instead of {label(b)}: {'; '.join(map(_verdict, own.itertuples()))}."
-        for (a, b), own in arms
-    )
-
-
-def _verdict(row: Any) -> str:
-    what = row.user.replace("_", " ")
-    if pd.isna(row.ci_low):
-        return f"{what} undecided ({row.difference:+.2f} points on one seed)"
-    side = {1: "higher", -1: "lower", 0: "undecided"}[side_of_zero(row.ci_low, row.ci_high)]
-    return f"{what} {side} ({row.difference:+.2f} points {interval(row.ci_low, row.ci_high)})"
+    return wide_intervals(rows, "difference", ["arms", "gallery"], "user").fillna("")
 
 
 def about(histories: Sequence[Run]) -> str:
     """The line above a figure: world, clients, public pairs, seeds and what its bars are."""
     s = histories[0].settings
     clients = ", ".join(f"{n} with {kind}" for kind, n in s.clients.items())
-    return described(
-        histories,
-        f"clients: {clients}",
-        f"{s.public_size:,} public pairs",
-        f"{s.test_size:,} test images",
-    )
+    sizes = f"{s.public_size:,} public pairs", f"{s.test_size:,} test images"
+    return described(histories, f"clients: {clients}", *sizes)
 
 
 def note(histories: Sequence[Run], moment: str = LAST) -> str:
@@ -357,23 +261,19 @@ def note(histories: Sequence[Run], moment: str = LAST) -> str:
     brackets, where the runs come from.
     """
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
-    when = (
-        "after the last round"
-        if moment == LAST
-        else "of each run's best round, chosen on the test set"
+    when = "after the last round"
+    if moment == BEST:
+        when = "of each run's best round, chosen on the test set"
+    return " ".join(
+        [
+            f"Ours | the paper's. Recall in per cent {when}.",
+            f"`whole` ranks {s.test_size:,} test images (the paper's 5K),",
+            f"`fold` is the mean over {s.folds} folds of them (its 1K).",
+            f"Profile `{s.profile}`, {named(seeds)}.",
+            spread(seeds),
+            *origins(histories),
+        ]
     )
-    of = (
-        f"`whole` ranks {s.test_size:,} test images (the paper's 5K), `fold` is the mean over"
-        f" {s.folds} folds of them (its 1K)."
-    )
-    sentences = [
-        (
-            f"Ours | the paper's. Recall in per cent {when}. {of} Profile `{s.profile}`,"
-            f" {named(seeds)}."
-        ),
-        spread(seeds),
-    ]
-    return " ".join([*sentences, *origins(histories)])
 
 
 def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame) -> None:
@@ -385,19 +285,16 @@ def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame) -> Non
             show.
     """
     frames = {
-        "table": table(histories),
-        "table_best_round": table(histories, BEST),
-        "delta": delta(histories),
-        "delta_best_round": delta(histories, BEST),
-        "delta_by_seed": by_seed(histories),
-        "differences": differences(histories),
-        "differences_best_round": differences(histories, BEST),
         "best_rounds": scores(histories, BEST)[["algorithm", "seed", "round"]].drop_duplicates(),
         "curve": curve(histories),
         "costs": costs(histories),
         "departures": departures(histories),
+        "delta_by_seed": by_seed(histories),
         "overview": overview.reset_index(),
     }
+    for moment, suffix in ((LAST, ""), (BEST, "_best_round")):
+        for measure in (table, delta, differences):
+            frames[measure.__name__ + suffix] = measure(histories, moment)
     s = histories[0].settings
     data = manifests(s.data_dir, kinds.folders(s))
     write_results(frames, provenance_by_algorithm(histories, folder.name, data), folder)

@@ -52,23 +52,15 @@ class Rounds:
             if each.gallery == WHOLE and each.k == 1
         )
         aligned = [public for _, public in self.algorithm.losses.values()]
-        return Tick(
-            s.title,
-            round + 1,
-            s.rounds,
-            len(aligned),
-            local,
-            fmean(aligned) if aligned else None,
-            shown,
-        )
+        mean = fmean(aligned) if aligned else None
+        return Tick(s.title, round + 1, s.rounds, len(aligned), local, mean, shown)
 
     def _evaluate(self, round: int) -> list[Recall]:
         server, test = self.federation.server, self.federation.test
         with server.meter.paused():
             z = {modality: server.embed(modality, inputs) for modality, inputs in test.items()}
-        found = list(
-            recalls(z["images"], z["texts"], self.federation.image_of, self.settings.folds)
-        )
+        image_of, folds = self.federation.image_of, self.settings.folds
+        found = list(recalls(z["images"], z["texts"], image_of, folds))
         self.rows["metrics"] += [{"round": round + 1} | each._asdict() for each in found]
         return found
 
@@ -80,33 +72,25 @@ class Rounds:
         of_server: tuple[float, float],
     ) -> None:
         """A row of costs and losses for the server and each participant."""
-        server, losses = self.federation.server, self.algorithm.losses
-        rows = [(SERVER, SERVER, 0, 0, of_server)]
-        for number in (number for r, number in server.downlink if r == round):
-            sent = server.uplink.get((round, number), 0), server.downlink[round, number]
-            rows.append(
-                (
-                    str(number),
-                    self.federation.clients[number].kind.name,
-                    *sent,
-                    losses.get(number, (math.nan, math.nan)),
-                )
-            )
-        for name, kind, up, down, (local, public) in rows:
-            own, flops = (
-                {"round": round + 1, "party": name},
-                parties[name].meter.total - before[name],
-            )
-            self.rows["costs"].append(
-                own | {"kind": kind, "uplink_bytes": up, "downlink_bytes": down, "flops": flops}
-            )
+        server, clients = self.federation.server, self.federation.clients
+        rows = {SERVER: (SERVER, 0, 0, of_server)}
+        for r, number in server.downlink:
+            if r == round:
+                losses = self.algorithm.losses.get(number, (math.nan, math.nan))
+                up, down = server.uplink[round, number], server.downlink[round, number]
+                rows[str(number)] = (clients[number].kind.name, up, down, losses)
+        for name, (kind, up, down, (local, public)) in rows.items():
+            own = {"round": round + 1, "party": name}
+            sent = {"kind": kind, "uplink_bytes": up, "downlink_bytes": down}
+            flops = parties[name].meter.total - before[name]
+            self.rows["costs"].append(own | sent | {"flops": flops})
             self.rows["losses"].append(own | {"local": local, "public": public})
 
     def state(self) -> dict[str, Any]:
-        federation = self.federation
+        server, clients = self.federation.server, self.federation.clients
         return {
-            "server": federation.server.state(),
-            "clients": {number: client.state() for number, client in federation.clients.items()},
+            "server": server.state(),
+            "clients": {number: client.state() for number, client in clients.items()},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -116,13 +100,9 @@ class Rounds:
 
     def facts(self) -> dict[str, Any]:
         """Parameters that each kind of party trains, and samples of each client."""
-        federation = self.federation
-        parties = {SERVER: federation.server} | {
-            client.kind.name: client for client in federation.clients.values()
-        }
+        server, clients = self.federation.server, self.federation.clients
+        by_kind = {client.kind.name: client.trained for client in clients.values()}
         return {
-            "trained": {name: party.trained for name, party in parties.items()},
-            "samples": {
-                str(number): len(client.rows) for number, client in federation.clients.items()
-            },
+            "trained": {SERVER: server.trained} | by_kind,
+            "samples": {str(number): len(client.rows) for number, client in clients.items()},
         }

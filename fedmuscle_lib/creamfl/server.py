@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import RefusedMessage, line_of, shown
+from fedmuscle_lib.core.errors import RefusedMessage
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.core.tensors import unit_rows
-from fedmuscle_lib.creamfl.party import Party
+from fedmuscle_lib.creamfl.party import Embeddings, Party
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 
 
@@ -36,9 +36,7 @@ class Server(Party):
         self.clients = dict(clients)
         self.uplink: dict[tuple[int, int], int] = defaultdict(int)
         self.downlink: dict[tuple[int, int], int] = defaultdict(int)
-        self._awaited: dict[
-            int, int
-        ] = {}  # the round, by the client who is asked for embeddings in it
+        self._awaited: dict[int, int] = {}  # a client's round, while its embeddings are due
         self._received: dict[int, dict[str, Tensor]] = {}
 
     def participants(self, round: int, count: int) -> tuple[int, ...]:
@@ -74,7 +72,7 @@ class Server(Party):
         self.downlink[round, client] += sum(z.nbytes for z in message.values())
         return message
 
-    def receive(self, client: int, round: int, embeddings: object) -> None:
+    def receive(self, client: int, round: int, embeddings: Embeddings) -> None:
         """Take a participant's embeddings of all public pairs, (n, d) for each of its modalities,
         and count them.
 
@@ -88,42 +86,23 @@ class Server(Party):
                 floating-point tensor on the server's device, of another shape, not finite, or not
                 of unit norm.
         """
-        if not type(client) is type(round) is int or self._awaited.get(client) != round:
-            who, when = (
-                client if type(client) is int else shown(client),
-                (round + 1 if type(round) is int else shown(round)),
-            )
+        who, when = f"client {client}", f"in round {round + 1}"
+        if self._awaited.get(client) != round:
+            raise RefusedMessage(f"{who} sent embeddings {when} that nobody asked it for")
+        if sorted(embeddings) != (expected := sorted(self.clients[client])):
             raise RefusedMessage(
-                f"client {who} sent embeddings in round {when} that nobody asked it for"
+                f"{who} sent embeddings of {sorted(embeddings)}; {expected} are expected"
             )
-        expected = sorted(self.clients[client])
-        if type(embeddings) is not dict:
-            raise RefusedMessage(
-                f"client {client} sent embeddings as a {type(embeddings).__name__}; {expected} are"
-                " expected"
-            )
-        if any(type(name) is not str for name in embeddings) or sorted(embeddings) != expected:
-            found = line_of(", ".join(sorted(map(shown, embeddings))))
-            raise RefusedMessage(
-                f"client {client} sent embeddings of [{found}]; {expected} are expected"
-            )
-        sent, ours = {}, self.represent()
-        for modality in expected:
-            n, d = ours[modality].shape
-            place = f"the public {modality} in round {round + 1}"
-            sent[modality] = unit_rows(
-                f"client {client}",
-                embeddings[modality],
-                (n, d),
-                place,
-                self._device,
-                NORM_TOLERANCE,
-            )
-        self._received[client] = {
-            modality: z.to(ours[modality].dtype) for modality, z in sent.items()
-        }
+        kept: dict[str, Tensor] = {}
+        for modality, ours in self.represent().items():
+            if modality in embeddings:
+                sent, place = embeddings[modality], f"the public {modality} {when}"
+                shape = (len(ours), ours.shape[1])
+                z = unit_rows(who, sent, shape, place, self._device, NORM_TOLERANCE)
+                kept[modality] = z.to(ours.dtype)
+        self._received[client] = kept
         del self._awaited[client]
-        self.uplink[round, client] += sum(z.nbytes for z in sent.values())
+        self.uplink[round, client] += sum(z.nbytes for z in embeddings.values())
 
     def collect(self) -> list[dict[str, Tensor]]:
         """Return what the round's participants sent, in the order of their numbers.
@@ -142,6 +121,4 @@ class Server(Party):
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        self.uplink, self.downlink = (
-            defaultdict(int, state[ledger]) for ledger in ("uplink", "downlink")
-        )
+        self.uplink, self.downlink = (defaultdict(int, state[n]) for n in ("uplink", "downlink"))

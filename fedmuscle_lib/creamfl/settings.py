@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known, meant
 from fedmuscle_lib.creamfl import algorithms, kinds
 from fedmuscle_lib.creamfl.algorithms.algorithm import Algorithm
 from fedmuscle_lib.runs.settings import RunSettings, check_options, read_profiles, setting
@@ -22,16 +22,8 @@ from fedmuscle_lib.runs.settings import RunSettings, check_options, read_profile
 PROFILES = read_profiles(Path(__file__).parent / "profiles")
 
 # Fields of a group of `creamfl --help`.
-federation, place, model, training, published, machine = (
-    partial(setting, group)
-    for group in (
-        "Federation",
-        "Data",
-        "Models",
-        "Training",
-        "What the authors' code does unsaid",
-        "Machine",
-    )
+federation, place, model, training, machine = (
+    partial(setting, group) for group in ("Federation", "Data", "Models", "Training", "Machine")
 )
 
 
@@ -176,20 +168,6 @@ class Settings(RunSettings):
     )
     batch_size: int = training(128, "Samples in every other step. Code: 128.", ge=2)
 
-    label_order: int = published(
-        0, "1: clients with texts sort a batch by length, and not its labels. Code: 1.", ge=0, le=1
-    )
-    server_training_mode: int = published(
-        0, "1: the server embeds public pairs in training mode. Code: 1.", ge=0, le=1
-    )
-    augmented_public: int = published(
-        0,
-        "1: a fifth of the public images are erased in part and a tenth of the words dropped, once"
-        " a party. Code: 1, anew each time.",
-        ge=0,
-        le=1,
-    )
-
     threads: int = machine(
         2, "Torch threads of a run. The project's own.", ge=1, le=1024, aside=True
     )
@@ -214,22 +192,21 @@ class Settings(RunSettings):
         check_options(
             self.options, {name: algorithms.get(name).Options for name in algorithms.names()}
         )
-        for name, count in self.clients.items():
-            if count < 0:
-                raise ValueError(f"clients: {count} of the kind {name}")
-            for modality in kinds.get(name).modalities:
-                self.network_of(name, modality)
-        read = {
+        parts = {
             f"{name}.{modality}" for name in self.clients for modality in kinds.get(name).modalities
         }
-        for name in sorted(self.networks.keys() - read - {"server.images", "server.texts"}):
-            raise ValueError(f"networks: no party has {name}{meant(name, read)}")
-        if not 0 < self.participants <= sum(self.clients.values()):
+        for part in parts:
+            self.network_of(*part.split("."))
+        for name in self.networks:
+            check_known("networks: no party has", name, {*parts, "server.images", "server.texts"})
+        if min(self.clients.values()) < 0:
+            raise ValueError(f"clients: a count below 0 in {self.clients}")
+        if self.folds > self.test_size:
+            raise ValueError(f"folds: {self.folds} folds of {self.test_size} test images")
+        if self.participants > sum(self.clients.values()):
             raise ValueError(
                 f"participants: {self.participants} of {sum(self.clients.values())} clients"
             )
-        if list(self.drops) != sorted(set(self.drops)) or min(self.drops, default=0) < 0:
-            raise ValueError(f"drops: rounds in ascending order are needed, got {self.drops}")
         return self
 
     @property

@@ -17,6 +17,8 @@ from fedmuscle_lib.runs.system import Experiment, System, key_of
 # version of what every run of this system computes by: data, draws, networks, parties, losses,
 # retrieval
 CORE = 1
+# settings that are gone, at the value of all stored runs, whose addresses hold them
+GONE = {"label_order": 0, "server_training_mode": 0, "augmented_public": 0}
 
 
 class _CreamFL(System[Settings]):
@@ -48,12 +50,9 @@ class _CreamFL(System[Settings]):
     }
 
     def key(self, settings: Settings) -> dict[str, Any]:
-        return key_of(
-            settings,
-            CORE,
-            algorithms.get(settings.algorithm),
-            *map(kinds.get, settings.kinds_of_clients),
-        )
+        kinds_of_clients = map(kinds.get, settings.kinds_of_clients)
+        key = key_of(settings, CORE, algorithms.get(settings.algorithm), *kinds_of_clients)
+        return key | {"settings": key["settings"] | GONE}
 
     def inputs(self, settings: Settings) -> dict[str, str]:
         found = {

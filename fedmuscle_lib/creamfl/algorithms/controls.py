@@ -4,7 +4,8 @@ in the server's second pass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -24,10 +25,8 @@ class Shuffled(CreamFLMuscle):
 
     name, label, source = "shuffled", "Embeddings shuffled", "control"
 
-    def gather(
-        self, server: Server, clients: Mapping[int, Client], round: int
-    ) -> Sequence[Embeddings]:
-        shuffled = []
+    def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> list[Embeddings]:
+        shuffled: list[Embeddings] = []
         for k, own in enumerate(super().gather(server, clients, round)):
             n = len(next(iter(own.values())))
             order = torch.randperm(n, generator=generator("shuffled", *server.address, round, k))
@@ -40,7 +39,7 @@ class Frozen(CreamFLMuscle):
 
     name, label, source = "frozen", "Clients frozen", "control"
 
-    def visit(self, client: Client, received: Embeddings, round: int) -> None:
+    def visit(self, *_: Any) -> None:
         pass
 
 
@@ -51,9 +50,7 @@ class Own(CreamFLMuscle):
 
     name, label, source = "own", "Server's own embeddings", "control"
 
-    def gather(
-        self, server: Server, clients: Mapping[int, Client], round: int
-    ) -> Sequence[Embeddings]:
+    def gather(self, server: Server, *_: Any) -> list[Embeddings]:
         return [{modality: z.clone() for modality, z in server.represent().items()}]
 
 
@@ -65,10 +62,8 @@ class Momentum(CreamFL):
 
     name, label, source = "momentum", "Server's momentum alone", "control"
 
-    def gather(
-        self, server: Server, clients: Mapping[int, Client], round: int
-    ) -> Sequence[Embeddings]:
+    def gather(self, server: Server, *_: Any) -> list[Embeddings]:
         return [server.represent()]
 
-    def server_loss(self, server: Server, uploads: Sequence[Embeddings], round: int) -> PublicLoss:
-        return lambda z, rows, position: 0 * torch.stack([own.sum() for own in z.values()]).sum()
+    def server_loss(self, *_: Any) -> PublicLoss:
+        return lambda z, *_: 0 * torch.stack([own.sum() for own in z.values()]).sum()

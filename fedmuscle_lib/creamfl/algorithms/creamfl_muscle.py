@@ -75,21 +75,12 @@ class CreamFLMuscle(CreamFL):
         )
 
     def server_loss(self, server: Server, uploads: Sequence[Embeddings], round: int) -> PublicLoss:
-        o, pool = (
-            self.options,
-            [(modality, each[modality]) for each in uploads for modality in sorted(each)],
-        )
+        o, pool = self.options, [pair for each in uploads for pair in sorted(each.items())]
+        modalities, place = [modality for modality, _ in pool], (*server.address, round)
         targets = self.targets(server, uploads) if o.mse else {}
 
         def loss(z: Embeddings, rows: Tensor, position: int) -> Tensor:
-            drawn = members(
-                [modality for modality, _ in pool],
-                o.others,
-                "members",
-                *server.address,
-                round,
-                position,
-            )
+            drawn = members(modalities, o.others, "members", *place, position)
             others = [pool[i][1][rows] for i in drawn]
             muscle = torch.stack(
                 [self.muscle(own, others, o.server_tau, o.server_tau_prime) for own in z.values()]

@@ -99,15 +99,8 @@ class Labelled(Kind):
 
     def shares(self, clients: int) -> Sequence[np.ndarray]:
         s = self._settings
-        return balanced_partition(
-            self.samples.targets.cpu().numpy(),
-            clients,
-            s.alpha,
-            LEAST,
-            "partition",
-            s.seed,
-            self.name,
-        )
+        labels = self.samples.targets.cpu().numpy()
+        return balanced_partition(labels, clients, s.alpha, LEAST, "partition", s.seed, self.name)
 
     def recipe(self) -> Recipe:
         s = self._settings
@@ -119,12 +112,6 @@ class Labelled(Kind):
         return ClassHead(self._settings.dim, self.classes)
 
     def loss(self, party: Party, rows: Tensor) -> Callable[[], Tensor]:
-        read, labels = (
-            party.reading(self._modality, self.samples.inputs, self.read_order(rows)),
-            self.samples.targets[rows],
-        )
+        read = party.reading(self._modality, self.samples.inputs, rows)
+        labels = self.samples.targets[rows]
         return lambda: party.head(read(), labels)
-
-    def read_order(self, rows: Tensor) -> Tensor:
-        """Return the rows whose inputs stand beside the labels of ``rows``: the same ones."""
-        return rows
