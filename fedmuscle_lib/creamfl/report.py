@@ -230,9 +230,9 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
     each = zip(with_intervals(gains, "delta"), gains.paper_delta, strict=True)
     gains["cell"] = [cell + beside(paper, "+.2f") for cell, paper in each]
     found = wide(pd.concat([cells, gains, chance]), "method", "column").fillna("")
-    shown = [*cells.column[cells.public == FOLD], FOLD + _DELTA]
-    shown += [*cells.column[cells.public == WHOLE], WHOLE + _DELTA]
-    order = [name for name in dict.fromkeys(shown) if name in found]
+    shown = [*(f" {name.replace('_', ' ')}" for name in _SHOWN), _DELTA]
+    order = [gallery + each for gallery in (FOLD, WHOLE) for each in shown]
+    order = [name for name in order if name in found]
     return found.loc[[*dict.fromkeys(cells.method), "chance"], order].rename_axis(columns=None)
 
 

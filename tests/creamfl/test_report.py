@@ -117,36 +117,11 @@ def test_differences_are_paired_over_seeds(runs):
     assert set(zip(found.a, found.b, strict=True)) == {("creamfl_muscle", "local")}
     row = found[(found.public == WHOLE) & (found.user == "i2t_R@1")].iloc[0]
     assert (row.difference, row.n_seeds) == (pytest.approx(3), 2)
-    assert (
-        "CreamFL + Muscle loss instead of Server alone: i2t R@1 undecided (+3.00 points [-9.71,"
-        " +15.71])" in report.verdicts(found)
-    )
-    assert "undecided (+2.00 points on one seed)" in report.verdicts(
-        report.differences([runs[0], runs[2]])
-    )
     best = report.differences(runs, report.BEST)
     assert best[
         (best.public == WHOLE) & (best.user == "i2t_R@1")
     ].difference.item() == pytest.approx(7)
-    alike = [
-        history("own", [1.0], 0),
-        history("own", [1.0], 1),
-        *(history("shuffled", [0.5 + seed / 100], seed) for seed in (0, 1)),
-    ]
-    told = report.verdicts(report.differences([*runs, *alike]))
-    assert "Server's own embeddings instead of Server alone: i2t R@1 undecided (+0.00" in told
-    assert "Embeddings shuffled instead of Server alone: i2t R@1 lower" in told
-
-
-def test_the_differences_that_are_shown_are_of_delta_and_of_the_papers_columns(runs):
-    shown = report.laid_out(report.differences(runs))
-    assert shown.index.names == ["arms", "gallery"] and set(shown) == {
-        "Δ",
-        "i2t R@1",
-        "i2t R@10",
-        "t2i R@1",
-        "t2i R@10",
-    }
+    assert list(report.laid_out(found)) == ["i2t R@1", "i2t R@10", "t2i R@1", "t2i R@10", "Δ"]
 
 
 def test_costs_are_of_a_party_and_the_figure_has_a_panel_a_direction(runs):

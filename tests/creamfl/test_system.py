@@ -34,7 +34,8 @@ from fedmuscle_lib.runs.address import address_of
         ({"clients": {"images": -1}}, "clients: -1 of the kind images"),
         ({"participants": 36}, "participants: 36 of 35 clients"),
         ({"options": {"creamfl.tua": 1}}, "options: no 'creamfl.tua'"),
-        ({"drops": (3, 1)}, "drops: rounds in ascending order"),
+        ({"folds": 9, "test_size": 5}, "folds: 9 folds of 5 test images"),
+        ({"networks": {"images.texts": "gru-tiny"}}, r"networks: no party has 'images\.texts'"),
     ],
 )
 def test_what_contradicts_itself_is_refused(given, message):
@@ -50,23 +51,6 @@ def test_every_profile_has_the_papers_parties(profile):
         10,
         0.1,
     )
-    assert (s.label_order, s.server_training_mode, s.augmented_public) == (0, 0, 0)
-
-
-def test_every_setting_says_where_it_is_from():
-    for name, field in Settings.model_fields.items():
-        said = field.description or ""
-        assert any(
-            word in said
-            for word in (
-                "Code: ",
-                "The paper: ",
-                "Section 6.2",
-                "Appendix M",
-                "The project's own",
-                "cpu",
-            )
-        ) or (Settings.about(name).get("aside") or name == "options"), name
 
 
 def test_an_address_holds_what_changes_a_number(mini_world):
@@ -150,11 +134,6 @@ def test_a_kind_without_clients_needs_no_data(mini_world):
     )
 
 
-def test_a_network_that_nobody_has_is_refused(mini_world):
-    with pytest.raises(ValueError, match=r"networks: no party has images\.texts"):
-        tiny.settings(mini_world, networks={"images.texts": "gru-tiny"})
-
-
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "images").mkdir()
@@ -198,71 +177,20 @@ def test_karpathys_names_are_those_of_images_that_were_scaled_down(folder):
     assert {path.name for path in parts(folder, {"test": 2})["test"].paths} == {"0.png", "1.png"}
 
 
-def _captions(change: object) -> tuple[str, bytes]:
-    """Captions of six images with a change."""
-    captions = {f"{i}.png": ["a caption"] for i in range(6)} | (
-        change if isinstance(change, dict) else {}
-    )
-    return CAPTIONS, pickle.dumps({name: own for name, own in captions.items() if own is not None})
-
-
-def _splits(*records: object) -> tuple[str, bytes]:
-    """Splits of six images, of which one is a test image, and further records."""
-    whole = [{"filename": f"{i}.png", "split": "train" if i else "test"} for i in range(6)]
-    return KARPATHY, json.dumps({"images": [*whole, *records]}).encode()
-
-
 @pytest.mark.parametrize(
-    ("file", "message"),
+    ("file", "content", "message"),
     [
-        (_captions({"3.png": None}), "3.png has no caption"),
-        (_captions({"3.png": []}), "3.png has no caption"),
-        (_captions({"3.png": {"a": "b"}}), "3.png has no caption"),
-        (_captions({"3.png": ["one", ""]}), "3.png has '' for a caption"),
-        (_captions({"3.png": ["one", 7]}), "3.png has 7 for a caption"),
-        (_captions({"3.png": [b"\xff"]}), r"3.png has b'\\xff' for a caption"),
-        ((CAPTIONS, pickle.dumps([1])), "holds a list, not a dict"),
-        ((CAPTIONS, b"3.png: a caption"), "not a readable pickle"),
-        (_splits({"filename": 1}), "not Karpathy's file"),
-        (_splits("3.png"), "not Karpathy's file"),
-        (
-            (KARPATHY, b'{"images": [{"filename": "0.png", "split": "test"}]}'),
-            "lists no 1.png, which is among the images",
-        ),
-        ((KARPATHY, b'{"images": 7}'), "not Karpathy's file"),
-        ((KARPATHY, b'{"splits": []}'), "not Karpathy's file"),
-        ((KARPATHY, b"[]"), "holds a list, not an object"),
-        ((KARPATHY, b'{"images": "\xff"}'), "not JSON"),
-        (("images/3.png", b"no image"), "not a readable image"),
+        (CAPTIONS, pickle.dumps({"0.png": ["a caption"]}), "1.png has no caption"),
+        (CAPTIONS, b"3.png: a caption", ""),
+        (KARPATHY, b'{"images": [{"filename": "0.png", "split": "test"}]}', "lists no 1.png"),
+        (KARPATHY, b"[]", ""),
+        ("images/3.png", b"no image", "not a readable image"),
     ],
 )
-def test_a_damaged_captioned_folder_is_named(folder, file, message):
-    """With the file and what it holds, in one line."""
-    name, content = file
-    (folder / name).write_bytes(content)
-    with pytest.raises(DataError, match=f"{name}: .*{message}") as refused:
-        parts(folder, {"test": 1, "public": 5} if name == KARPATHY else {"public": 6}).popitem()[
-            1
-        ].encoded(Pixels(8))
-    assert len(str(refused.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [({"test": 1}, "1 images were asked for test, 0 of 6 are left"), ({"public": 7}, "7 images")],
-)
-def test_an_empty_split_is_named(folder, sizes, message):
-    (folder / KARPATHY).write_text(_splits()[1].decode().replace("test", "val"))
-    with pytest.raises(DataError, match=f"{folder}: {message}"):
-        parts(folder, sizes)
-    with pytest.raises(DataError, match="no such folder"):
-        parts(folder / "nothing", sizes)
-
-
-def test_a_caption_of_a_file_elsewhere_is_never_looked_for(folder):
-    name, content = _captions({"../outside.png": ["a caption"], "missing.png": 7})
-    (folder / name).write_bytes(content)
-    assert len(parts(folder, {"public": 6})["public"].captions) == 6
+def test_a_damaged_captioned_folder_is_named(folder, file, content, message):
+    (folder / file).write_bytes(content)
+    with pytest.raises(DataError, match=f"{file}: .*{message}"):
+        parts(folder, {"public": 6})["public"].encoded(Pixels(8))
 
 
 # --- networks
