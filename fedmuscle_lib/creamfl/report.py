@@ -227,8 +227,8 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
     chance["cell"] = chance.chance.map("{:.1f}".format)
     gains = delta[delta.algorithm != BASELINE]
     gains = gains.assign(method=gains.algorithm.map(label), column=gains.public + _DELTA)
-    each = zip(with_intervals(gains, "delta"), gains.paper_delta, strict=True)
-    gains["cell"] = [cell + beside(paper, "+.2f") for cell, paper in each]
+    ours = zip(with_intervals(gains, "delta"), gains.paper_delta, strict=True)
+    gains["cell"] = [cell + beside(paper, "+.2f") for cell, paper in ours]
     found = wide(pd.concat([cells, gains, chance]), "method", "column").fillna("")
     shown = [*(f" {name.replace('_', ' ')}" for name in _SHOWN), _DELTA]
     order = [gallery + each for gallery in (FOLD, WHOLE) for each in shown]

@@ -127,18 +127,13 @@ def test_momentum_alone_is_creamfl_whose_clients_count_for_nothing(mini_world, a
 def test_shuffled_embeddings_are_rows_of_what_was_sent(mini_world):
     run = rounds(mini_world, 0, algorithm="shuffled")
     server, clients = run.federation.server, run.federation.clients
+    shuffled = run.algorithm.gather(server, clients, 0)
     orders = []
-    for seen in run.algorithm.gather(server, clients, 0):
-        (client,) = (
-            c
-            for c in clients.values()
-            if all(
-                torch.equal(z.sort(0).values, c.represent()[m].sort(0).values)
-                for m, z in seen.items()
-            )
-        )
-        own = [torch.cdist(z, client.represent()[m]).argmin(1) for m, z in seen.items()]
+    for (_, number), seen in zip(server.downlink, shuffled, strict=True):
+        sent = clients[number].represent()
+        own = [torch.cdist(z, sent[modality]).argmin(1) for modality, z in seen.items()]
         assert all(torch.equal(order, own[0]) for order in own), "one order for both modalities"
+        assert all(torch.equal(z, sent[modality][own[0]]) for modality, z in seen.items())
         orders.append(tuple(own[0].tolist()))
     assert len(set(orders)) == len(orders) == 4, "another one for each client"
 

@@ -31,7 +31,7 @@ from fedmuscle_lib.runs.address import address_of
             "unknown algorithm 'creamfl_musle'; did you mean 'creamfl_muscle'",
         ),
         ({"clients": {"image": 3}}, "unknown kind of client 'image'; did you mean 'images'"),
-        ({"clients": {"images": -1}}, "clients: -1 of the kind images"),
+        ({"clients": {"images": -1}}, "clients: a count below 0"),
         ({"participants": 36}, "participants: 36 of 35 clients"),
         ({"options": {"creamfl.tua": 1}}, "options: no 'creamfl.tua'"),
         ({"folds": 9, "test_size": 5}, "folds: 9 folds of 5 test images"),
@@ -180,7 +180,7 @@ def test_karpathys_names_are_those_of_images_that_were_scaled_down(folder):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        (CAPTIONS, pickle.dumps({"0.png": ["a caption"]}), "1.png has no caption"),
+        (CAPTIONS, pickle.dumps({"0.png": ["a caption"]}), "has no caption"),
         (CAPTIONS, b"3.png: a caption", ""),
         (KARPATHY, b'{"images": [{"filename": "0.png", "split": "test"}]}', "lists no 1.png"),
         (KARPATHY, b"[]", ""),

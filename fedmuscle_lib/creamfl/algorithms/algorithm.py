@@ -40,7 +40,9 @@ class Algorithm(Registered, Versioned, family="algorithm"):
         self.participants, self.epochs = participants, epochs
         self.losses: dict[int, tuple[float, float]] = {}
 
-    def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> list[Embeddings]:
+    def gather(
+        self, server: Server, clients: Mapping[int, Client], round: int
+    ) -> Sequence[Embeddings]:
         """Do the clients' part of round ``round`` (from 0); return the embeddings (n, d) by
         modality that the server works with.
 
