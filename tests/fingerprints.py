@@ -104,9 +104,6 @@ FROM_SCRATCH: dict[str, Any] = {
     "algorithm": "creamfl",
     "networks": TINY_NETWORKS,
     "image_size": 32,
-    "label_order": 1,
-    "server_training_mode": 1,
-    "augmented_public": 1,
     "labelled_optimiser": "sgd",
 }
 
