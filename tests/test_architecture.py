@@ -27,8 +27,8 @@ LAYERS = (
 )  # fmt: skip
 # Within a system's own room likewise.
 FEDMUSCLE = (
-    "objectives", "augmentation", "setups", "messages", "outliers", "server", "client", "algorithms", "profiles", "settings",
-    "dependencies", "hostile", "build", "synthetic", "one_shot", "rounds", "model_card", "export", "arms", "ablations", "system",
+    "objectives", "augmentation", "setups", "messages", "server", "client", "algorithms", "profiles", "settings",
+    "dependencies", "build", "synthetic", "one_shot", "rounds", "model_card", "export", "arms", "ablations", "system",
     "__init__",
 )  # fmt: skip
 FEDLOGE = (

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from fedmuscle_lib import report
-from fedmuscle_lib.fedmuscle import outliers
 from fedmuscle_lib.fedmuscle.arms import alignment_steps
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs import History, default_store, run, stored
@@ -64,7 +63,6 @@ def show(histories: list[History]) -> None:
     )
     remarks = (
         report.decisions_in_words(report.decisions([history])),
-        outliers.remark(history.measures.to_dict("records")),
         history.remark,
     )
     for remark in filter(None, remarks):

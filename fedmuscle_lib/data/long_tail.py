@@ -7,10 +7,8 @@ Letters: ``k`` clients, ``c`` classes, ``n`` samples.
 from __future__ import annotations
 
 import numpy as np
-import torch
 
-from fedmuscle_lib.core.randomness import derived_seed, generator
-from fedmuscle_lib.data.samples import Samples, ranks
+from fedmuscle_lib.core.randomness import derived_seed
 
 HEAD, MIDDLE = 0.75, 0.95  # shares of the samples at which the head and the middle end
 
@@ -58,31 +56,6 @@ def long_tailed(labels: np.ndarray, imbalance: float, seed: int) -> np.ndarray:
         for c, (own, size) in enumerate(zip(draws, sizes, strict=True))
     ]
     return np.sort(np.concatenate(kept))
-
-
-def keep_long_tail(samples: Samples, classes: int, imbalance: float, *address: object) -> Samples:
-    """Thin samples out to a long tail over their classes, in an order of the classes that the
-    address alone decides.
-
-    The largest class sets ``class_sizes``. A class keeps the first of its samples, at least one of
-    those that it has, so that none runs empty: where the largest class has fewer than 1 / imbalance
-    samples, the tail ends in classes of one. A class that has fewer than its size keeps all. A
-    steep tail is part of a flat one of the same address.
-
-    Args:
-        samples: targets are labels, (n,).
-        classes: c, of the task; some may have no sample.
-
-    Raises:
-        ValueError: as ``class_sizes``.
-    """
-    labels = samples.targets
-    sizes = class_sizes(int(labels.bincount(minlength=classes).max()), classes, imbalance)
-    allowed = torch.empty(classes, dtype=torch.int64)
-    allowed[torch.randperm(classes, generator=generator("long tail", *address))] = torch.from_numpy(
-        sizes
-    ).clamp(min=1)
-    return samples.take((ranks(labels) < allowed[labels]).nonzero().flatten())
 
 
 def groups(counts: np.ndarray) -> dict[str, tuple[int, ...]]:

@@ -5,17 +5,12 @@ Settings in, histories out.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import log
-from typing import Any, get_args
+from typing import Any
 
-from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.fedmuscle.arms import (
-    BASELINE,
-    TUNED,
     TUNED_BASELINE,
     UNFORGETTING,
     alignment_steps,
@@ -24,15 +19,14 @@ from fedmuscle_lib.fedmuscle.arms import (
     run_arms,
     settings_of,
 )
-from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
-from fedmuscle_lib.fedmuscle.settings import Lie, Settings, parse
-from fedmuscle_lib.fedmuscle.setups import task_of
-from fedmuscle_lib.runs import History, NotStored, available, run_all
+from fedmuscle_lib.fedmuscle.profiles import PLACES
+from fedmuscle_lib.fedmuscle.settings import Settings, parse
+from fedmuscle_lib.runs import History, available, run_all
 from fedmuscle_lib.runs.history import setting_of
 
 MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
 ABLATION_ARMS = ("local", "fedmuscle", "self", UNFORGETTING, TUNED_BASELINE)
-ALONE = tuple(
+UNCONNECTED = tuple(
     name for name in ABLATION_ARMS if name != "fedmuscle"
 )  # of them those in which no user hears of another
 _AS_IT_IS = "the profile as it is"
@@ -58,38 +52,12 @@ OPEN_CHOICES: dict[str, dict[str, Any]] = {
     "local images flipped and cropped": {"augmentation": "weak"},
     "the same local data for each seed": {"local_draw": "fixed"},
 }
-# Variants of ``directed`` that turn one of its rules, and the one with a veto; by name, their
-# options.
+# Variants of ``directed``, each of which turns one of its rules; by name, their options.
 DIRECTED: dict[str, dict[str, Any]] = {
-    "same inputs": {"directed.peers": "same_inputs"},
     "random peers": {"directed.peers": "random"},
-    "refreshed": {"directed.peers": "refreshed"},
-    "weighted": {"directed.peers": "weighted"},
-    "validated": {"directed.peers": "validated"},
-    "larger peers": {"directed.peers": "larger"},
-    "alike peers": {"directed.peers": "alike"},
-    "equals too": {"directed.margin": -0.02},
-    "always a copy": {"directed.own": "always"},
     "never a copy": {"directed.own": "never"},
-    "rehearsed": {"directed.rehearsals": 5},
-    f"rehearsed, {TUNED}": {"directed.rehearsals": 5},
 }
-# On what else the order of ``directed`` can be measured; 32 dimensions are fewer than any backbone
-# of ``mini`` has, so that width is alike.
-ORDERS: dict[str, dict[str, Any]] = {
-    "as in the runs": {},
-    "COCO": {"public": "coco"},
-    "CIFAR-100": {"public": "cifar100"},
-    "128 samples": {"public_size": 128},
-    "2048 samples": {"public_size": 2048},
-    "32 dimensions": {"proj_dim": 32},
-}
-_BRIEF = {
-    "rounds": 1,
-    "local_epochs": 1,
-    "epochs": None,
-}  # the order is measured before any training
-_BESIDE_DIRECTED = (
+_DIRECTED_ARMS = (
     "local",
     "fedmuscle",
     "self",
@@ -102,7 +70,6 @@ _BESIDE_DIRECTED = (
 )
 _FEW = 3  # seeds of the variants of ``directed``
 _WHO = {"setup", "users"}  # settings that are no recipe of local training
-_log = logging.getLogger("fedmuscle")
 
 
 @dataclass(frozen=True)
@@ -179,7 +146,7 @@ def run_points(
 def run_groups(
     common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: Sequence[int], public: str
 ) -> list[Point]:
-    """Compute or fetch FedMuscle's runs of several groups of users, and the arms ``ALONE`` of
+    """Compute or fetch FedMuscle's runs of several groups of users, and the arms ``UNCONNECTED`` of
     everybody.
 
     A user who learns alone learns the same whoever else takes part, so one run of everybody serves
@@ -197,7 +164,7 @@ def run_groups(
     _check_free(common, [{"users": users} for users in groups])
     everybody = sorted({user for users in groups for user in users})
     runs = [
-        ({}, everybody, possible_arms(ALONE, common)),
+        ({}, everybody, possible_arms(UNCONNECTED, common)),
         *(({"n_users": len(users)}, users, ["fedmuscle"]) for users in groups),
     ]
     planned = [
@@ -213,114 +180,31 @@ def run_groups(
     ]
 
 
-def run_directed(
-    common: dict[str, Any], variants: Sequence[str], seeds: Sequence[int], public: str
-) -> list[History]:
+def run_directed(common: dict[str, Any], seeds: Sequence[int], public: str) -> list[History]:
     """Compute or fetch the runs of ``directed`` and of what it is compared with on every seed, and
     of its variants on the first three.
 
     Where nothing may be computed, a variant that is not stored on every one of these is left out,
-    and so is what the paper does not have and is not stored on every seed, with a warning. Where
-    all users read the same inputs, "same inputs" would be ``directed`` itself. A tuned variant is
-    left out where the profile has no tuned protocol.
+    and so is what the paper does not have and is not stored on every seed, with a warning.
 
     Args:
         common: settings of all runs.
-        variants: of ``DIRECTED``, by name.
         seeds, public: as in ``Settings``.
-
-    Raises:
-        ValueError: an unknown variant, or settings that no run can have.
-        NotStored, and what else ``run_all`` raises.
-    """
-    for name in variants:
-        check_known("variants: unknown variant", name, DIRECTED)
-    plain = parse({**common, "algorithm": BASELINE})
-    left_out = {
-        name for name in variants if name.endswith(TUNED) and not tuned_protocol(plain.profile)
-    }
-    if len({task_of(user).reads for user in plain.members}) == 1:
-        left_out.add("same inputs")
-    found, given = (
-        run_arms(common, _BESIDE_DIRECTED, seeds, [public], controls=()),
-        {
-            **common,
-            "public": public,
-        },
-    )
-    run_all(_settings(given, {}, "directed", seed) for seed in seeds)  # which is never left out
-    runs = {}
-    for name in (name for name in variants if name not in left_out):
-        own = {**given, "options": common.get("options", {}) | DIRECTED[name]}
-        arm = f"directed, {TUNED}" if name.endswith(TUNED) else "directed"
-        runs[f"directed, {name}"] = [_settings(own, {}, arm, seed) for seed in seeds[:_FEW]]
-    for name, settings in available(runs).items():
-        found += as_arm(run_all(settings), setting_of(name))
-    return found
-
-
-def run_orders(common: dict[str, Any], seeds: Sequence[int], public: str) -> list[Point]:
-    """Compute or fetch the shortest runs of ``directed`` that measure its order, on each of
-    ``ORDERS``, ``measured_on``.
-
-    One after the first that has too few public samples, or that is not stored where nothing may be
-    computed, is left out with a warning.
-    """
-    brief = {**common, **_BRIEF, "options": common.get("options", {}) | {"directed.own": "always"}}
-    points: list[Point] = []
-    for name, own in ORDERS.items():
-        try:
-            points += run_points(
-                {**brief, **own},
-                [{}],
-                seeds,
-                own.get("public", public),
-                ["directed"],
-                [{"measured_on": name}],
-            )
-        except (DataError, NotStored) as error:
-            if not points:
-                raise
-            _log.warning("the order on %s is left out: %s", name, error)
-    return points
-
-
-def run_hostile(
-    common: dict[str, Any], liar: int, seeds: Sequence[int], public: str
-) -> list[Point]:
-    """Compute or fetch runs in which one user lies in every way, after those where all are honest:
-    "none", and "absent", without it.
-
-    Args:
-        common: settings of all runs.
-        liar: the user's number.
-        seeds, public: as in ``Settings``.
-
-    Returns:
-        A point a lie, with the rows of the honest users: local training, FedMuscle and
-            ``directed``, both also with a robust server.
 
     Raises:
         ValueError: settings that no run can have.
         NotStored, and what else ``run_all`` raises.
     """
-    honest = [user.number for user in parse(common).members if user.number != liar]
-    names = [{"lie": lie} for lie in ("none", "absent", *get_args(Lie))]
-    given: list[dict[str, Any]] = [{"hostile": {}}, {"hostile": {}, "users": honest}]
-    given += [{"hostile": {liar: lie}} for lie in get_args(Lie)]
-    plain, robust = (
-        run_points(common, [{**point, "robust": n} for point in given], seeds, public, arms, names)
-        for n, arms in enumerate([[BASELINE, "fedmuscle", "directed"], ["fedmuscle", "directed"]])
-    )
-    return [
-        Point(
-            name,
-            tuple(
-                _rows_of(run, honest) for run in (*one.histories, *as_arm(two.histories, "robust"))
-            ),
-        )
-        for name, one, two in zip(names, plain, robust, strict=True)
-    ]
+    found = run_arms(common, _DIRECTED_ARMS, seeds, [public], controls=())
+    given = {**common, "public": public}
+    run_all(_settings(given, {}, "directed", seed) for seed in seeds)  # which is never left out
+    runs = {}
+    for name, options in DIRECTED.items():
+        own = {**given, "options": common.get("options", {}) | options}
+        runs[f"directed, {name}"] = [_settings(own, {}, "directed", seed) for seed in seeds[:_FEW]]
+    for name, settings in available(runs).items():
+        found += as_arm(run_all(settings), setting_of(name))
+    return found
 
 
 def only(history: History, users: Sequence[int]) -> History:
@@ -328,15 +212,12 @@ def only(history: History, users: Sequence[int]) -> History:
 
     If its users learn alone, it is the run of only these.
     """
-    return replace(
-        _rows_of(history, users),
-        settings=history.settings.model_copy(update={"users": tuple(users)}),
-    )
-
-
-def _rows_of(history: History, users: Sequence[int]) -> History:
     tables = {name: getattr(history, name) for name in ("metrics", "costs", "losses", "measures")}
-    return replace(history, **{name: rows[rows.user.isin(users)] for name, rows in tables.items()})
+    return replace(
+        history,
+        settings=history.settings.model_copy(update={"users": tuple(users)}),
+        **{name: rows[rows.user.isin(users)] for name, rows in tables.items()},
+    )
 
 
 def run_map(

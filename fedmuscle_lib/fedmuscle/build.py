@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +11,6 @@ from transformers import PreTrainedModel
 from fedmuscle_lib.core.errors import DataError, prefixed, remark
 from fedmuscle_lib.core.randomness import derived_seed
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
-from fedmuscle_lib.data.long_tail import keep_long_tail
 from fedmuscle_lib.data.partition import matched_partitions
 from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
 from fedmuscle_lib.data.samples import MOSTLY, Samples, draw_local, first_local, share_in
@@ -20,7 +18,6 @@ from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation, Reading
 from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.fedmuscle.dependencies import SPLITS, checkpoint_of, sees_public
-from fedmuscle_lib.fedmuscle.hostile import Hostile
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import User, task_of
@@ -33,12 +30,12 @@ from fedmuscle_lib.models import (
     load_tokenizer,
     model_type,
 )
-from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification, Task
+from fedmuscle_lib.tasks import TASKS, Head, Task
 
 # Settings that are options of a user's model, in the order in which a saved user has them.
 _REPRESENTATION = ("proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks")
 _REST = ("head_hidden", "head_on", "pooling", "pooled_stages", "precision")
-_SEEN = "user %d: most samples of %s are also in %s: it is tested on what it learns from"
+_LEAK = "user %d: most samples of %s are also in %s: it is tested on what it learns from"
 
 
 def build(settings: Settings) -> Federation:
@@ -70,11 +67,13 @@ def build(settings: Settings) -> Federation:
         train, evaluation, classes = local_data(settings, user, encoding)
         if encoding not in public:
             folder = reads.data_dir / PUBLIC_SETS[reads.public] if sees_public(settings) else None
-            seen = read_public(folder, reads.public_size, encoding) if folder else train.inputs[:0]
-            public[encoding] = seen.to(reads.device)
+            samples = (
+                read_public(folder, reads.public_size, encoding) if folder else train.inputs[:0]
+            )
+            public[encoding] = samples.to(reads.device)
         if share_in(evaluation.inputs, public[encoding], _filler(encoding)) > MOSTLY:
             tests = task.file(reads.data_dir, user.client, SPLITS[reads.evaluate_on])
-            remark(_SEEN, user.number, tests, reads.data_dir / PUBLIC_SETS[reads.public])
+            remark(_LEAK, user.number, tests, reads.data_dir / PUBLIC_SETS[reads.public])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
             with prefixed(f"user {user.number}", ValueError, ValueError):
@@ -82,9 +81,8 @@ def build(settings: Settings) -> Federation:
                 model = kind(
                     backbone, task.n_outputs(classes), lora_dropout=reads.lora_dropout, **options
                 )
-        lie = None if "hostile" in algorithm.ignores else settings.hostile.get(user.number)
         clients.append(
-            (partial(Hostile, lie=lie) if lie else Client)(
+            Client(
                 user,
                 task,
                 model.to(reads.device),
@@ -104,10 +102,7 @@ def build(settings: Settings) -> Federation:
         )
     numbers = [user.number for user in settings.members]
     others = None if "others" in algorithm.ignores else settings.others
-    robust = "robust" not in algorithm.ignores and bool(settings.robust)
-    return Federation(
-        clients, Server(numbers, others, reads.proj_dim, (reads.seed,), reads.device, robust)
-    )
+    return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,), reads.device))
 
 
 def model_options(reads: Reading | Settings, user: User) -> dict[str, Any]:
@@ -197,11 +192,7 @@ def local_data(
         ) from None
     if share_in(evaluation.inputs, pool.inputs, _filler(encoding)) > MOSTLY:
         files = (task.file(settings.data_dir, user.client, name) for name in (split, "train"))
-        remark(_SEEN, user.number, *files)
-    if settings.imbalance < 1 and isinstance(task, SingleLabelClassification):
-        train = keep_long_tail(
-            train, task.n_classes, settings.imbalance, settings.seed, user.number
-        )
+        remark(_LEAK, user.number, *files)
     return train, evaluation, classes
 
 

@@ -5,7 +5,7 @@ An algorithm speaks to a client in values that can travel. What only one algorit
 is code in that algorithm's file, which it hands over (``Client.do``, ``Client.fit``) and which is
 built on the client's primitives. A client sends only what it computes from public data:
 representations and their similarities, predictions, labels. The server's ledger counts these. Local
-data and weights never leave; of the former ``directed`` tells a decision, and with a veto a metric.
+data and weights never leave; of the former ``directed`` tells a decision.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Client:
             ValueError: a view of what is no image.
         """
         self.model.train()
-        inputs = self.seen(rows, view)
+        inputs = self.public_inputs(rows, view)
         with self._dropout():
             self._pending = self.meter.run(
                 ("represent", len(rows), view is None), lambda: self.model.represent(inputs)
@@ -234,7 +234,7 @@ class Client:
         self.meter.total += kept.flops * len(rows)
         return kept.take(rows)
 
-    def seen(self, rows: Tensor, view: View | None = None) -> State | Tensor:
+    def public_inputs(self, rows: Tensor, view: View | None = None) -> State | Tensor:
         """Return public samples as the model reads them; raises ValueError for a view of what is no
         image.
         """
@@ -286,7 +286,7 @@ class Client:
         return torch.cat(
             [
                 self.meter.run(
-                    (call, len(part), view is None), partial(call, self.seen(part, view))
+                    (call, len(part), view is None), partial(call, self.public_inputs(part, view))
                 )
                 for part in parts
             ]
@@ -402,7 +402,7 @@ class Client:
         return outputs
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def as_copy(self) -> Iterator[None]:
         """Train inside as a copy would: afterwards weights, optimisers, epochs, losses and counted
         operations are what they were.
 
@@ -434,7 +434,7 @@ class Client:
         train, evaluation = self.train, self.evaluation
         order = torch.randperm(len(train), generator=generator("held out", *self.address))
         held = order.tensor_split(folds)[fold]
-        with self.aside():
+        with self.as_copy():
             try:
                 self.train, self.evaluation = (
                     train.take(order[~torch.isin(order, held)]),

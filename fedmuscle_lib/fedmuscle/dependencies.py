@@ -25,11 +25,13 @@ def key(settings: Settings) -> dict[str, Any]:
     are, and versions of the arithmetic.
     """
     algorithm = algorithms.get(settings.algorithm)
-    by_task = settings.as_seen()
+    by_task = settings.effective()
     unread = {name for name, value in by_task.items() if value is None}
-    seen = settings.model_copy(update=by_task)
+    effective = settings.model_copy(update=by_task)
     return {
-        "settings": seen.relevant(_NAMES | settings.places() | unread | set(algorithm.ignores)),
+        "settings": effective.relevant(
+            _NAMES | settings.places() | unread | set(algorithm.ignores)
+        ),
         "options": algorithm.options_of(settings).model_dump(mode="json"),
         "users": [
             _user(user) | {"checkpoint": settings.backbones[user.model]}

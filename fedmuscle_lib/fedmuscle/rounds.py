@@ -91,7 +91,7 @@ class Rounds:
         """
         if not self.settings.refit:
             return client.evaluate()
-        with client.aside():
+        with client.as_copy():
             self.algorithm.local_phase(client, round)
             return client.evaluate()
 

@@ -9,7 +9,6 @@ afterwards changes it. What it hands over is a copy too, one for each user.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -21,18 +20,7 @@ from fedmuscle_lib.core.errors import NotFinite, RefusedMessage
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.core.tensors import Numbers, copied, unit_rows
 from fedmuscle_lib.fedmuscle.messages import Batch, CountedReply
-from fedmuscle_lib.fedmuscle.outliers import (
-    FEWEST,
-    LASTING,
-    MEASURES,
-    lasting,
-    measured,
-    suspicion,
-    suspicions,
-)
 from fedmuscle_lib.muscle import NORM_TOLERANCE
-
-_log = logging.getLogger("fedmuscle")
 
 
 class Server:
@@ -45,8 +33,6 @@ class Server:
         dim: d.
         address: prefix of every draw's address, such as the seed.
         device: where users' tensors lie.
-        robust: whether users that look wrong are left out of what others are aligned with
-            (:meth:`draw_others`).
 
     Attributes:
         uplink, downlink: bytes by (round, user), rounds from 0.
@@ -60,10 +46,9 @@ class Server:
         dim: int,
         address: tuple[object, ...],
         device: str = "cpu",
-        robust: bool = False,
     ) -> None:
         self.users, self.others, self.dim, self.address = tuple(users), others, dim, address
-        self._device, self._robust = torch.device(device), robust
+        self._device = torch.device(device)
         self.uplink: dict[tuple[int, int], int] = defaultdict(int)
         self.downlink: dict[tuple[int, int], int] = defaultdict(int)
         self.measures: list[dict[str, Any]] = []
@@ -74,30 +59,6 @@ class Server:
             0,
             set[tuple[int, str]](),
         )  # users' messages of another kind in this round, by name
-        self._compared, self._samples = (
-            -1,
-            0,
-        )  # the round whose batches were compared, and how many samples they had
-        self._sums = torch.zeros(
-            len(MEASURES), len(self.users), dtype=torch.float64, device=self._device
-        )  # of measures over these
-        self._left_out: frozenset[int] = frozenset()
-
-    def rehearsal(self) -> Server:
-        """A server of the same users with a ledger of its own, to which they have sent their
-        references.
-        """
-        server = Server(
-            self.users, self.others, self.dim, self.address, str(self._device), self._robust
-        )
-        server._references = self._references
-        return server
-
-    def bill(self, rehearsal: Server) -> None:
-        """Count what a rehearsal sent, in whichever of its rounds, among the bytes of round 0."""
-        for ours, theirs in ((self.uplink, rehearsal.uplink), (self.downlink, rehearsal.downlink)):
-            for (_, user), count in theirs.items():
-                ours[0, user] += count
 
     def draw_others(
         self, user: int, round: int, epoch: int, among: Collection[int] | None = None
@@ -107,11 +68,6 @@ class Server:
 
         Args:
             among: users that may be drawn, all by default; there may be fewer than M.
-
-        A robust server passes over those who look wrong by what they have sent in this round or,
-        before that is enough, in the last one (``fedmuscle_lib.fedmuscle.outliers``); there may be
-        fewer than M then. It answers them as all others, so they can return. Where half of the
-        users or more look wrong nobody is passed over: who is right can't be said.
 
         Raises:
             RuntimeError: the algorithm ignores M.
@@ -126,11 +82,7 @@ class Server:
             len(rest), generator=generator("others", *self.address, user, round, epoch)
         )
         admitted = self.users if among is None else among
-        return tuple(
-            [rest[i] for i in order if rest[i] in admitted and rest[i] not in self._left_out][
-                : self.others
-            ]
-        )
+        return tuple([rest[i] for i in order if rest[i] in admitted][: self.others])
 
     def open(self, batch: Batch) -> None:
         """Begin a public batch; what was received for the last one is forgotten."""
@@ -154,63 +106,6 @@ class Server:
             raise RefusedMessage(f"user {user} sent representations twice for {batch}")
         self._received[user] = z = self._unit_rows(user, z, batch.size, str(batch))
         self.uplink[batch.round, user] += z.nbytes
-        if self._received.keys() == set(self.users):
-            self._compare(batch)
-
-    def _compare(self, batch: Batch) -> None:
-        """Measure how far the users agree on a batch. Of two users nobody can say which is odd."""
-        if len(self.users) < 3 or batch.size < 4:
-            return
-        if batch.round != self._compared:
-            self._compared, self._samples = batch.round, 0
-            self._sums.zero_()
-        self._sums += batch.size * measured(
-            torch.stack([self._received[user].float() for user in self.users])
-        )
-        self._samples += batch.size
-        if self._robust:
-            now = self._means(batch.round)
-            odd = {user for user, of in now.items() if suspicion(of)}
-            if not now:
-                odd = {
-                    user
-                    for _, user in suspicions(
-                        row for row in self.measures if row["round"] == batch.round - 1
-                    )
-                }
-            self._left_out = frozenset(odd if 2 * len(odd) < len(self.users) else ())
-
-    def _means(self, round: int) -> dict[int, dict[str, float]]:
-        """Measures of each user as means over the samples of ``round`` so far; empty where they are
-        too few.
-        """
-        if round != self._compared or self._samples < FEWEST:
-            return {}
-        columns = (self._sums / self._samples).T.tolist()
-        return {
-            user: dict(zip(MEASURES, column, strict=True))
-            for user, column in zip(self.users, columns, strict=True)
-        }
-
-    def judge(self, round: int) -> None:
-        """Note how far the users agreed in ``round``, now that it is over, and warn of those who
-        have looked wrong for several rounds.
-        """
-        for user, of in self._means(round).items():
-            for measure, value in of.items():
-                self.note(round, user, measure, value)
-        for words, users in lasting(self.measures, round).items():
-            who = f"user{'s' * (len(users) > 1)} {', '.join(map(str, users))}"
-            since = f"for {LASTING} rounds the representations of {who} {words}"
-            _log.warning("round %d: %s; %s", round + 1, since, self._consequence(users))
-
-    def _consequence(self, users: list[int]) -> str:
-        """Say what follows from users' looking wrong."""
-        if not self._robust:
-            return "others are aligned with them all the same, as robust is off"
-        if self._left_out.intersection(users):
-            return "robust is on and passes over them"
-        return "robust is on and passes over nobody, since half of the users or more look wrong"
 
     def receive_reference(self, user: int, z: Tensor, n_public: int) -> None:
         """Take a user's representations of the whole public set as they are before any training,

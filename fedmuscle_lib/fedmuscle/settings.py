@@ -18,7 +18,6 @@ from pydantic import (
     PositiveFloat,
     StrictInt,
     Tag,
-    field_validator,
     model_validator,
 )
 
@@ -26,16 +25,13 @@ from fedmuscle_lib.core.files import ROOT, user_path
 from fedmuscle_lib.core.registry import check_known, meant
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of, tuned_file, tuned_recipes
+from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of, tuned_recipes
 from fedmuscle_lib.fedmuscle.setups import SETUPS, User
 from fedmuscle_lib.muscle.temperature import check_temperatures
 from fedmuscle_lib.runs import settings as any_run
 from fedmuscle_lib.runs.settings import BY, RunSettings, check_options, setting
 from fedmuscle_lib.tasks import TASKS, ImageClassification, TextClassification
 
-Lie = Literal[
-    "passive", "constant", "shuffled", "random", "negated", "knowing"
-]  # what `hostile` users send
 Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
 
 T = TypeVar("T")
@@ -152,22 +148,6 @@ class Settings(RunSettings):
     others: int = federation(
         3, 'M, without the anchor. Section 6.1: "the value of M in Algorithm 1 to 3".', ge=1
     )
-    robust: int = federation(
-        0,
-        "1: nobody is aligned with a user whose representations are constant, unrelated to the"
-        " others' or turned away from them, as the server measures it without labels. The paper's"
-        " users are all honest.",
-        ge=0,
-        le=1,
-        neutral=0,
-    )
-    hostile: dict[int, Lie] = federation(
-        {},
-        "Users who are never aligned and send false representations in every round, by number, such"
-        ' as {"3": "shuffled"}: "constant", "shuffled", "random", "negated" or "knowing"; "passive"'
-        " ones send their own. The paper's users are all honest.",
-        neutral={},
-    )
     public_size: int = training(
         5000, 'Section 6.1: "The size of the shared public dataset is set to 5000".', ge=2
     )
@@ -198,19 +178,6 @@ class Settings(RunSettings):
         le=1e6,
         neutral=0.1,
     )
-    imbalance: float = training(
-        1.0,
-        "Smallest class over largest in D^n of users with one label a sample (IC10, IC100, TC):"
-        " class k of C keeps n_max imbalance^(k/(C-1)) of its samples (Cao et al. 2019), at least"
-        " one. The seed draws each user's order of classes, so that what is rare for one may be"
-        " frequent for its peers. Nothing replaces the others: D^n shrinks, `train_samples` is its"
-        " size before. Other users, test sets and the public set stay as they are. The paper has no"
-        " long tails: 1.",
-        gt=0,
-        le=1,
-        neutral=1.0,
-    )
-
     augmentation: Literal["none", "weak"] = training(
         "none",
         "Of local images in local training: none, or a flip and a crop. Users who segment or read"
@@ -462,28 +429,14 @@ class Settings(RunSettings):
             }
         }
 
-    @field_validator("own", mode="before")
-    @classmethod
-    def _names_each_user_once(cls, own: Any) -> Any:
-        if isinstance(own, dict) and len({str(user).lstrip("0") for user in own}) < len(own):
-            raise ValueError("a user is listed twice")
-        return own
-
     @classmethod
     def _tuned(cls, profile: str) -> dict[str, Any]:
         """Return the tuned recipes by task, as settings; other tasks have the profile's values.
 
         Raises:
-            ValueError: the profile has none, or a recipe lacks a setting, has
-                another one, or one of no value.
+            ValueError: the profile has none.
         """
         recipes = tuned_recipes(profile)
-        for task, recipe in recipes.items():
-            if wrong := sorted(recipe.keys() ^ set(BY_TASK)):
-                raise ValueError(
-                    f"{tuned_file(profile)}: the recipe of {task}"
-                    f" {'has' if wrong[0] in recipe else 'lacks'} {wrong[0]!r}"
-                )
         if not recipes:
             raise ValueError(
                 f"protocol: the profile {profile!r} has no tuned recipes;"
@@ -492,7 +445,7 @@ class Settings(RunSettings):
         found = {}
         for name in BY_TASK:
             usual = PROFILES[profile].get(name, cls.model_fields[name].default)
-            chosen = {task: recipe[name] for task, recipe in recipes.items() if name in recipe}
+            chosen = {task: recipe[name] for task, recipe in recipes.items()}
             found[name] = (usual if isinstance(usual, dict) else {"default": usual}) | chosen
         return found
 
@@ -542,7 +495,6 @@ class Settings(RunSettings):
             )
         self._check_train_samples()
         self._check_own()
-        self._check_hostile()
         self._check_tasks()
         check_options(
             self.options, {name: algorithms.get(name).Options for name in algorithms.names()}
@@ -571,16 +523,6 @@ class Settings(RunSettings):
                     f"own: classes are not for user {number}: the files of {users[number].task}"
                     " list them, or it has none"
                 )
-
-    def _check_hostile(self) -> None:
-        numbers = {user.number for user in self.members}
-        if absent := self.hostile.keys() - numbers:
-            raise ValueError(
-                f"hostile: no user {min(absent)} takes part; those who do:"
-                f" {', '.join(map(str, sorted(numbers)))}"
-            )
-        if self.hostile.keys() == numbers:
-            raise ValueError("hostile: at least one user is honest")
 
     def _check_tasks(self) -> None:
         for name in BY_TASK:
@@ -670,7 +612,7 @@ class Settings(RunSettings):
         """Local epochs of ``user`` in a round, from 0: floor((r + 1) E / R) - floor(r E / R)."""
         return self.epochs_after(round + 1, user) - self.epochs_after(round, user)
 
-    def as_seen(self) -> dict[str, Any]:
+    def effective(self) -> dict[str, Any]:
         """The settings of BY_TASK as the members have them: one value where they agree, else a
         value for each of their tasks.
 
@@ -707,9 +649,9 @@ class Settings(RunSettings):
         chosen = (
             user for user in SETUPS[self.setup] if self.users is None or user.number in self.users
         )
-        return tuple(self._as_asked(user) for user in chosen)
+        return tuple(self._configured(user) for user in chosen)
 
-    def _as_asked(self, user: User) -> User:
+    def _configured(self, user: User) -> User:
         user = replace(user, train_samples=self.train_samples.get(user.task, user.train_samples))
         own = self.own.get(user.number)
         if own is None:

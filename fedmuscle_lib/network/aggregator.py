@@ -459,23 +459,12 @@ class Aggregator:
                     before, self._server = self._server, self._new_server(seats)
                     self._server.uplink.update(counted)
                     self._server.downlink.update(before.downlink)
-        self._server.judge(round)
         return losses
 
     def _new_server(self, seats: list[_Seat]) -> _RoundServer:
         """FedMuscle's server of those who are there, which draws the others' M among them."""
         users = [seat.user.number for seat in seats]
-        server = _RoundServer(
-            users,
-            self.terms.others,
-            self.terms.proj_dim,
-            (self.terms.seed,),
-            robust=bool(self.terms.robust),
-        )
-        server.measures = [
-            row | {"round": row["round"] - 1} for row in self.history.rows["measures"]
-        ]
-        return server
+        return _RoundServer(users, self.terms.others, self.terms.proj_dim, (self.terms.seed,))
 
     def _left(self, gone: _Gone, batch: Batch) -> None:
         with self._lock:
@@ -505,9 +494,6 @@ class Aggregator:
                 }
                 there = {"took_part": user in self._seats, "why_not": self._absent.get(user)}
                 self.history.add("users", round=round + 1, user=user, **there, **cost)
-            for row in self._server.measures:
-                if row["round"] == round:
-                    self.history.add("measures", **row | {"round": round + 1})
             self.history.add(
                 "rounds", round=round + 1, users=len(self._seats), alignment_loss=loss, **about
             )

@@ -32,8 +32,7 @@ _HALF = [
 # rounds: a row a round; seconds of waiting for the parties, and of exchange, from the first batch
 # to the last. users: a row a round and user. took_part says whether it was there when the alignment
 # began, why_not what the server says of one who was not or who left; metric, value and local are
-# what a party reports, gain_percent how much better value is than local. measures: how far the
-# users agreed (``fedmuscle_lib.fedmuscle.outliers``).
+# what a party reports, gain_percent how much better value is than local.
 TABLES = {
     "rounds": ("round", "users", "alignment_loss", "waiting_seconds", "exchange_seconds"),
     "users": (
@@ -48,7 +47,6 @@ TABLES = {
         "local",
         "gain_percent",
     ),
-    "measures": ("round", "user", "measure", "value"),
 }
 
 

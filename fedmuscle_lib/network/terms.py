@@ -71,7 +71,6 @@ class Terms(BaseModel):
     public_size: int = Field(5000, ge=2)
     public_batch: int = Field(32, ge=2)
     others: int = Field(3, ge=1)
-    robust: int = Field(0, ge=0, le=1)
     tau: float | dict[str, float] = 0.2
     tau_prime: float | dict[str, float] = 0.15
     proj_dim: int = Field(256, ge=2, le=1 << 16)

@@ -20,7 +20,6 @@ from fedmuscle_lib.plots.figure7 import figure7
 from fedmuscle_lib.plots.figure9 import figure9
 from fedmuscle_lib.plots.figure10 import figure10
 from fedmuscle_lib.plots.gains import controls, in_short
-from fedmuscle_lib.plots.listening import listening
 from fedmuscle_lib.plots.palette import STYLES, styles
 from fedmuscle_lib.plots.printed_deltas import printed_deltas
 from fedmuscle_lib.plots.round_diagram import a_round

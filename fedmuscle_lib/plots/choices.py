@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -15,23 +13,21 @@ _ARMS = ("fedmuscle", "self", "head_only")
 
 
 @housed
-def choices(rows: pd.DataFrame, by: str = "choice", arms: Sequence[str] = _ARMS) -> Figure:
+def choices(rows: pd.DataFrame) -> Figure:
     """Delta over local training, a line a choice in the rows' order; the dashed line is FedMuscle's
     with the first choice.
 
     Args:
         rows: as ``report.delta_at_points`` returns them.
-        by: the column of the choice.
-        arms: those that are drawn; FedMuscle is the first.
     """
-    lines = rows[rows.algorithm.isin(arms)].rename(
-        columns={by: "line", "algorithm": "arm", "delta": "value"}
+    lines = rows[rows.algorithm.isin(_ARMS)].rename(
+        columns={"choice": "line", "algorithm": "arm", "delta": "value"}
     )
-    look = styles(arms)
+    look = styles(_ARMS)
     figure = forest(lines.assign(panel="", unit="Δ over local training (%)"), look)
     first = lines[lines.arm == "fedmuscle"].value.iloc[0]
     figure.axes[0].axvline(
         first, color=look["fedmuscle"][0], linewidth=0.8, linestyle="--", zorder=0
     )
-    legend(figure, "upper center", {label(arm): look[arm] for arm in arms})
+    legend(figure, "upper center", {label(arm): look[arm] for arm in _ARMS})
     return figure

@@ -37,9 +37,7 @@ STYLES: dict[str, Look] = {
 _ARMS = {
     "local, tuned": "#E6007A",
     "fedmuscle, tuned": "#8800CC",
-    "fedmuscle, robust": "#00B3A4",
     "anchored, tuned": "#C18B70",
-    "directed, robust": "#6B3E00",
     "fedrcl, authors' values": "#1A1AE6",
 }
 

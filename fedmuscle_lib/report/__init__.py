@@ -11,14 +11,11 @@ model: ``fedmuscle_lib.fedmuscle.arms`` and ``ablations`` run what is reported o
 
 from fedmuscle_lib.core.notebooks import results_folder, written
 from fedmuscle_lib.fedmuscle.ablations import (
-    DIRECTED,
     OPEN_CHOICES,
     in_rounds,
     run_directed,
     run_groups,
-    run_hostile,
     run_map,
-    run_orders,
     run_points,
 )
 from fedmuscle_lib.fedmuscle.arms import (
@@ -35,8 +32,6 @@ from fedmuscle_lib.report.ablation import (
     by_point,
     costs_at_points,
     delta_at_points,
-    honest_users,
-    lost_to_lies,
     minus_first,
     of_groups,
     table_at_points,
@@ -65,16 +60,11 @@ from fedmuscle_lib.report.delta import (
 )
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.listening import (
-    beside_first,
     decisions,
     decisions_in_words,
     delta_by_pair,
-    heard,
-    listening,
-    quality,
     user_by_user,
     users_beside,
-    without_alignment,
 )
 from fedmuscle_lib.report.map import (
     delta_map,

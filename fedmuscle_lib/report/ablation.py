@@ -21,12 +21,10 @@ from fedmuscle_lib.report.compare import by_seed, delta_difference
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, delta, table
 from fedmuscle_lib.report.departures import departures
-from fedmuscle_lib.report.listening import user_by_user
 from fedmuscle_lib.report.paper import paper_cells, paper_points
 from fedmuscle_lib.report.provenance import save, write_results
 from fedmuscle_lib.report.statistics import wide_intervals
 from fedmuscle_lib.report.write import file_of, provenance_of
-from fedmuscle_lib.runs.history import algorithm_of
 
 _THERE = "there"  # the setting of arms of another point than the first
 
@@ -61,13 +59,10 @@ def table_at_points(
 
 
 def minus_first(
-    points: Sequence[Point],
-    phase: Phase = HEADLINE,
-    name: str = "fedmuscle",
-    panel: Sequence[str] = (),
+    points: Sequence[Point], phase: Phase = HEADLINE, panel: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """An arm's Delta at every point minus that at the first point, on the same seeds and over the
-    first point's users.
+    """FedMuscle's Delta at every point minus that at the first point, on the same seeds and over
+    the first point's users.
 
     Args:
         panel: of what is varied, what a panel has in common; each point is compared with the first
@@ -78,7 +73,7 @@ def minus_first(
         first point.
 
     Raises:
-        ValueError: a point has no run of the arm, or no seed in common with the first.
+        ValueError: a point has no run of FedMuscle, or no seed in common with the first.
     """
     columns = [*points[0].varied, "public", "difference", "std", "n_seeds", "ci_low", "ci_high"]
     parts = [pd.DataFrame(columns=columns)]
@@ -88,40 +83,17 @@ def minus_first(
     for first, *others in panels.values():
         users = [user.number for user in first.histories[0].settings.members]
         for point in others:
-            there = [only(one, users) for one in point.histories if one.arm in (name, BASELINE)]
+            there = [
+                only(one, users) for one in point.histories if one.arm in ("fedmuscle", BASELINE)
+            ]
             rows = delta_difference(
                 [*first.histories, *as_arm(there, _THERE)],
-                f"{algorithm_of(name)}, {_THERE}",
-                name,
+                f"fedmuscle, {_THERE}",
+                "fedmuscle",
                 phase,
             )
             parts.append(_beside(point.varied, rows))
     return pd.concat(parts[1:] or parts, ignore_index=True)[columns]
-
-
-def lost_to_lies(points: Sequence[Point]) -> pd.DataFrame:
-    """What each lie costs the honest users in each arm of ``run_hostile``: :func:`minus_first` of
-    every arm, in a column ``algorithm``.
-    """
-    return pd.concat(
-        [minus_first(points, name=arm).assign(algorithm=arm) for arm in _arms(points)],
-        ignore_index=True,
-    )
-
-
-def honest_users(points: Sequence[Point]) -> pd.DataFrame:
-    """``user_by_user`` of every arm of ``run_hostile`` over local training with each lie; p is
-    corrected within a lie.
-    """
-    return _at_every(
-        points, partial(user_by_user, pairs=[(arm, BASELINE) for arm in _arms(points)])
-    )
-
-
-def _arms(points: Sequence[Point]) -> list[str]:
-    return list(
-        dict.fromkeys(history.arm for history in points[0].histories if history.arm != BASELINE)
-    )
 
 
 def by_effect(points: Sequence[Point]) -> list[Point]:

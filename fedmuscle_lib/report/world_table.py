@@ -156,7 +156,7 @@ def variant_in_words(folder: Path) -> str:
     one.
 
     Folders of ``controls``, of which none is usual, are told by their models. Others are told by
-    the parameters that differ from the usual folder's, such as "user 5 lies"; lists, which choose
+    the parameters that differ from the usual folder's, such as "rounds 2"; lists, which choose
     arms, only where nothing else differs.
 
     Raises:
@@ -179,9 +179,9 @@ def variant_in_words(folder: Path) -> str:
     told = told or {name: ", ".join(map(str, value)) for name, value in changed.items()}
     if "setup" in told and "protocol" in told:
         told["setup"] += f"_{told.pop('protocol')}"
-    special = {"setup": lambda setup: _models(profile, setup), "liar": "user {} lies".format}
     return ", ".join(
-        special.get(name, f"{name} {{}}".format)(value) for name, value in told.items()
+        _models(profile, value) if name == "setup" else f"{name} {value}"
+        for name, value in told.items()
     )
 
 

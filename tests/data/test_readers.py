@@ -24,7 +24,6 @@ from pycocotools.coco import COCO
 from data_prep.io.writers import write_coco, write_images, write_pickle
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.encodings import Pixels
-from fedmuscle_lib.data.long_tail import keep_long_tail
 from fedmuscle_lib.data.pickles import parse_pickle
 from fedmuscle_lib.data.public import read_public
 from fedmuscle_lib.data.samples import Samples, draw_local
@@ -307,22 +306,3 @@ def test_a_pool_that_is_too_small_is_refused():
         DataError, match="local training set of 11 was asked for, the file holds 10"
     ):
         draw_local(_pool(10, 10), 11, 0)
-
-
-@pytest.mark.parametrize(
-    ("each", "imbalance", "sizes"),
-    [
-        (40, 0.1, [40, 22, 12, 7, 4]),  # 40 x 0.1^(k/4), rounded down
-        (6, 0.01, [6, 1, 1, 1, 1]),  # 6, 1.9, 0.6, 0.2, 0.06: a class keeps one
-        (1, 0.01, [1] * 5),
-        (40, 1.0, [40] * 5),
-    ],
-)
-def test_a_long_tail_has_known_sizes_in_an_order_of_its_own(each, imbalance, sizes):
-    pool = _pool(5 * each, 5)
-    kept = keep_long_tail(pool, 5, imbalance, 0, 4)
-    assert sorted(kept.targets.bincount().tolist(), reverse=True) == sizes
-    assert (
-        torch.equal(kept.targets, pool.targets[kept.inputs.flatten()])
-        and (kept.inputs.flatten().diff() > 0).all()
-    )

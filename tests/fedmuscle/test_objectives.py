@@ -38,27 +38,11 @@ def test_infonce_is_equation_1():
     assert info_nce(anchor, others[0], 0.3).item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_orthogonal_members_leave_chance():
-    """Nothing tells the samples apart: m log b."""
-    basis = torch.eye(8)
-    anchor, other = basis[:4], basis[4:]
-    assert info_nce(anchor, other).item() == pytest.approx(math.log(4))
-    assert pairwise(anchor, [other, other]).item() == pytest.approx(2 * math.log(4))
-
-
 def test_pairwise_is_a_sum_over_members():
     anchor, others = members(3, 6, 8)
     assert pairwise(anchor, others).item() == pytest.approx(
         sum(info_nce(anchor, other).item() for other in others), rel=1e-12
     )
-
-
-@pytest.mark.parametrize("loss", [pairwise, gramian])
-def test_only_the_anchor_gets_a_gradient(loss):
-    anchor, others = members(2, 6, 8)
-    anchor.requires_grad_(), others.requires_grad_()
-    loss(anchor, others).backward()
-    assert anchor.grad is not None and others.grad is None
 
 
 @pytest.mark.parametrize("loss", [pairwise, gramian])
@@ -83,30 +67,6 @@ def test_volume_is_the_root_of_the_gram_determinant(m):
             )
 
 
-def test_volume_of_equal_and_of_orthonormal_vectors():
-    basis = torch.eye(4, dtype=torch.float64)
-    assert volumes(basis[:2], [basis[:2]])[0, 0].item() == pytest.approx(0, abs=1e-3)
-    assert volumes(basis[:2], [basis[2:], basis[[3, 2]]])[0, 0].item() == pytest.approx(1)
-
-
-def test_volume_of_two_vectors_is_the_sine():
-    anchor, others = members(1, 6, 5)
-    cosine = anchor @ others[0].T
-    torch.testing.assert_close(volumes(anchor, others), (1 - cosine**2).sqrt(), rtol=0, atol=1e-6)
-
-
-def test_what_a_peer_sends_in_another_precision_is_taken_for_its_numbers():
-    anchor, others = members(2, 6, 16)
-    ours, (gram, theirs) = anchor.float(), (z @ z.T for z in (anchor, others[0]))
-    for loss, args in ((gramian, ([others[0], others[1].float()],)), (gramian, (others,))):
-        assert loss(ours, *args).item() == pytest.approx(loss(anchor, others).item(), rel=1e-5)
-        assert gradient(loss, ours, *args).dtype == torch.float32
-    for debiased in (False, True):
-        assert cka(gram.float(), theirs, debiased).item() == pytest.approx(
-            cka(gram, theirs, debiased).item(), rel=1e-5
-        )
-
-
 def test_gramian_is_its_definition():
     """Appendix L's formula, from determinants."""
     anchor, others = members(2, 5, 8)
@@ -120,18 +80,6 @@ def test_gramian_is_its_definition():
     assert gramian(anchor, others).item() == pytest.approx(
         -p.diagonal().log().mean().item(), rel=1e-6
     )
-
-
-def test_gramian_ignores_order_rotation_and_sign():
-    anchor, others = members(3, 5, 8)
-    rotation, _ = torch.linalg.qr(members(1, 8, 8, seed=1)[0])
-    expected = gramian(anchor, others)
-    for same in (
-        gramian(anchor, others[[2, 0, 1]]),
-        gramian(anchor @ rotation, others @ rotation),
-        gramian(-anchor, others),
-    ):
-        torch.testing.assert_close(same, expected, rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("m, d", [(4, 4), (5, 4), (7, 3)])
@@ -171,17 +119,6 @@ def test_bad_arguments_are_refused(loss):
 # --- NT-Xent
 
 
-def test_nt_xent_of_orthogonal_and_of_perfect_views():
-    """2b rows: log(2b - 1) if nothing resembles anything; log(1 + (2b - 2) e^(-1/tau)) if only the
-    two views do.
-    """
-    basis = torch.eye(64, dtype=torch.float64)
-    assert nt_xent(basis[:32], basis[32:]).item() == pytest.approx(math.log(63))
-    assert nt_xent(basis[:32], basis[:32], 0.1).item() == pytest.approx(
-        math.log(1 + 62 * math.exp(-10))
-    )
-
-
 def test_nt_xent_is_the_definition_in_loops_also_for_a_short_batch():
     first, second = members(1, 5, 4)[0], members(1, 5, 4, seed=1)[0]
     z = torch.cat([first, second])
@@ -207,31 +144,6 @@ def test_divergence_penalty_of_two_samples_of_a_class(cosine, penalty):
     same = torch.ones(2, 2, dtype=torch.bool)
     assert divergence_penalty(3 * pair_with_cosine(cosine), same).item() == pytest.approx(
         penalty, abs=1e-6
-    )
-
-
-def test_a_sample_alone_in_its_class_is_not_penalised():
-    same = torch.eye(2, dtype=torch.bool)
-    assert divergence_penalty(pair_with_cosine(1.0), same).item() == pytest.approx(0, abs=1e-12)
-
-
-def test_supervised_contrast_without_negatives_is_zero_and_so_is_its_gradient():
-    features = members(1, 6, 4)[0].requires_grad_()
-    same = torch.ones(6, 6, dtype=torch.bool)
-    loss = supervised_contrast(features, same, ~same)
-    loss.backward()
-    assert loss.item() == pytest.approx(0, abs=1e-7) and features.grad.abs().max() < 1e-6
-
-
-def test_a_sample_alone_in_its_class_only_repels_its_nearest_negatives():
-    features = torch.tensor(
-        [[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64
-    )
-    same = torch.eye(4, dtype=torch.bool)
-    loss = supervised_contrast(features, same, ~same, tau=0.5, hardest=1)
-    nearest = [0.6, 0.8, 0.8, 0.0]
-    assert loss.item() == pytest.approx(
-        sum(math.log1p(math.exp((s - 1) / 0.5)) for s in nearest) / 4, rel=1e-6
     )
 
 
@@ -285,13 +197,6 @@ def test_cka_of_constant_representations_is_zero_with_a_finite_gradient():
     assert value.item() == 0 and torch.isfinite(z.grad).all()
 
 
-def test_cka_refuses_what_is_no_pair_of_gram_matrices():
-    with pytest.raises(ValueError, match=r"\(4, 3\).*\(n, n\)"):
-        cka(torch.ones(4, 3), torch.ones(4, 3))
-    with pytest.raises(ValueError, match=r"\(4, 4\) and \(5, 5\)"):
-        cka(torch.eye(4), torch.eye(5))
-
-
 # --- made-up labels
 
 
@@ -299,16 +204,6 @@ def decisions(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(
         *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     ).log_softmax(-1)
-
-
-def test_divergence_is_zero_at_the_target_with_zero_gradient_and_positive_elsewhere():
-    log_p = decisions(6, 2, 3).requires_grad_()
-    loss = divergence(log_p, log_p.exp())
-    gradient = torch.autograd.grad(divergence(log_p.log_softmax(-1), log_p.detach().exp()), log_p)[
-        0
-    ]
-    assert loss.item() == pytest.approx(0, abs=1e-15) and gradient.abs().max() < 1e-15
-    assert divergence(log_p, decisions(6, 2, 3, seed=1).exp()).item() > 0.1
 
 
 def test_divergence_divides_by_all_decisions_masked_or_not():

@@ -87,11 +87,6 @@ def test_own_data_are_in_the_address_by_their_content(ours, intents):
     assert address_of(ours(own={9: {"folder": str(elsewhere), "classes": INTENTS}})) != before
 
 
-def test_whoever_has_no_own_data_is_asked_for_nothing_new(settings):
-    plain = key(settings())
-    assert "own" not in plain["settings"] and not {"folder", "classes"} & plain["users"][0].keys()
-
-
 def test_a_missing_file_speaks_of_its_own_folder(ours, intents):
     (intents / "test/client_0.pkl").unlink()
     with pytest.raises(
@@ -100,11 +95,6 @@ def test_a_missing_file_speaks_of_its_own_folder(ours, intents):
     ) as refusal:
         build(ours())
     assert "it has test, train, val" in str(refusal.value) and "data_prep" not in str(refusal.value)
-
-
-def test_a_missing_file_of_a_data_set_speaks_of_its_command(ours, tmp_path):
-    with pytest.raises(DataError, match=r"no such file; `python -m data_prep` makes the data sets"):
-        build(ours(own={}, data_dir=tmp_path))
 
 
 def test_a_training_set_that_is_too_large_names_its_setting(ours):
@@ -132,20 +122,11 @@ def test_a_public_set_that_is_too_large_names_its_setting(ours):
         ({9: {"folder": ""}}, "own: .*at least 1 character"),
         ({9: {"classes": 3}}, "own: Field required"),
         ({9: {"folder": "x", "intents": 3}}, "own"),
-        ({"9": {"folder": "x"}, "09": {"folder": "y"}}, "own: a user is listed twice"),
-        ({9: {"folder": "x"}, "9": {"folder": "y"}}, "own: a user is listed twice"),
     ],
 )
 def test_own_data_that_can_not_be_are_refused(own, why):
     with pytest.raises(ValueError, match=why):
         parse(Settings, TEXTS | {"own": own})
-
-
-def test_files_that_list_their_classes_are_not_told_them():
-    with pytest.raises(
-        ValueError, match="own: classes are not for user 1: the files of MLC list them"
-    ):
-        parse(Settings, {"own": {1: {"folder": "x", "classes": 3}}})
 
 
 def test_tests_that_are_training_samples_are_remarked_on(ours, intents, caplog):
@@ -156,19 +137,6 @@ def test_tests_that_are_training_samples_are_remarked_on(ours, intents, caplog):
         f"user 9: most samples of {intents}/test/client_0.pkl are also in"
         f" {intents}/train/client_0.pkl" in caplog.text
     )
-
-
-def test_texts_are_known_again_beside_a_longer_one(ours, intents, caplog):
-    """A file's texts are as wide as its longest."""
-    content = pickle.loads((intents / "train/client_0.pkl").read_bytes())
-    content["texts"][0] += " and some more words"
-    (intents / "train/client_0.pkl").write_bytes(pickle.dumps(content))
-    (intents / "test/client_0.pkl").write_bytes(
-        pickle.dumps({name: rows[50:100] for name, rows in content.items()})
-    )
-    with caplog.at_level(logging.WARNING, "fedmuscle"):
-        build(ours())
-    assert f"user 9: most samples of {intents}/test/client_0.pkl are also in" in caplog.text
 
 
 def test_folders_of_images_given_for_mlc_are_mlcs_alone(settings, small_world):
@@ -204,10 +172,3 @@ def test_tests_that_are_public_are_remarked_on(settings, small_world, tmp_path, 
         in caplog.text
     )
     assert "user 6" not in caplog.text
-
-
-@pytest.mark.parametrize("setup", [{"setup": "setup1"}, TEXTS])
-def test_nothing_is_remarked_on_in_the_embedded_world(settings, setup, caplog):
-    with caplog.at_level(logging.WARNING, "fedmuscle"):
-        build(settings(**({"users": None, "others": 3} | setup)))
-    assert "most samples" not in caplog.text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from pydantic import ValidationError
 from fedmuscle_lib.fedmuscle import algorithms, profiles
 from fedmuscle_lib.fedmuscle.dependencies import key
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, tuned_protocol
-from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
+from fedmuscle_lib.fedmuscle.settings import Settings, parse
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,6 @@ from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
             "^tau_prime = 0.0 for user 1, user 2: must be positive",
         ),
         ({"others": 6}, "others: M = 6, but a user has only 5 other users in setup1"),
-        ({"others": 2, "users": (1, 2)}, "others: M = 2, but a user has only 1 other users"),
         (
             {"batch_size": 64, "public_size": 63},
             "batch_size: B = 64 is larger than the public set of 63",
@@ -64,56 +62,21 @@ from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
             {"setup": "setup1_vit", "profile": "paper"},
             "no checkpoint is named for Hybrid ViT-Base, which setup1_vit has; the profile small",
         ),
-        (
-            {"setup": "setup1_unequal", "profile": "paper"},
-            "named for weak ViT-Small, .*; the profile mini or small names one",
-        ),
         ({"setup": "everyone"}, "unknown setup 'everyone'; known: setup1"),
-        ({"setup": ["setup1"]}, "^setup: .*string"),
         ({"profile": "maxi"}, "unknown profile 'maxi'; known: mini, paper, small"),
         ({"users": (1, 7)}, "users: setup1 has no user 7; it has"),
-        ({"device": 3}, "^device: .*string"),
         (
             {"train_samples": {"IC1O": 40}},
             r"train_samples: nobody in setup1 has the task 'IC1O'; did you mean 'IC10'\?",
         ),
-        (
-            {"hostile": {9: "shuffled"}},
-            "^hostile: no user 9 takes part; those who do: 1, 2, 3, 4, 5, 6$",
-        ),
-        (
-            {"hostile": {2: "constant"}, "users": (2,), "algorithm": "local"},
-            "^hostile: at least one user is honest$",
-        ),
-        ({"hostile": {2: "lazy"}}, "^hostile.*constant"),
-        (
-            {"train_samples": {"TC": 40}},
-            "train_samples: nobody in setup1 has the task 'TC'; known: IC10, IC100, MLC",
-        ),
         ({"train_samples": {"MLC": 0}}, "train_samples: a user with MLC has at least one, got 0"),
-        ({"train_samples": {"MLC": True}}, "^train_samples: no setting is a truth value"),
-        ({"train_samples": 40}, "^train_samples: .*dictionary .got 40"),
         ({"lr": {"MLC": 3e-3}}, "lr: values by task need a 'default'"),
         ({"lr": {"default": 1e-3, "MCL": 3e-3}}, r"lr: no task 'MCL'; did you mean 'MLC'\?"),
         ({"lr": {"default": 1e-3, "MLC": 0}}, "^lr of MLC: .*greater than 0 .got 0"),
-        ({"lr": {"default": 1e-3, "MLC": True}}, "^lr: no setting is a truth value"),
-        ({"lr": [1e-3]}, "^lr: .*valid number"),
-        (
-            {"head_hidden": {"default": 64, "IC10": "wide"}},
-            "^head_hidden of IC10: .*integer.*'wide'",
-        ),
-        ({"head_layers": 3}, "^head_layers: .*less than or equal to 2"),
         (
             {"lora_blocks": {"default": "all", "TC": "first"}},
             "^lora_blocks of TC: .*'all', 'last' or 'none' .got 'first'",
         ),
-        ({"epochs": -1}, "^epochs: .*greater than or equal to 0"),
-        ({"imbalance": 0}, "^imbalance: .*greater than 0 .got 0"),
-        ({"imbalance": -0.1}, "^imbalance: .*greater than 0"),
-        ({"imbalance": 1.01}, "^imbalance: .*less than or equal to 1 .got 1.01"),
-        ({"imbalance": float("nan")}, "^imbalance: .*finite number"),
-        ({"imbalance": "steep"}, "^imbalance: .*number.*'steep'"),
-        ({"protocol": "free"}, "^protocol: .*'fixed', 'paper' or 'tuned'"),
         (
             {"profile": "mini", "protocol": "paper"},
             "^protocol: the profile 'mini' has no other recipe of the paper than its fixed one",
@@ -145,16 +108,6 @@ def test_a_profile_fills_what_is_not_given(profile):
             assert getattr(settings, name) == field.get_default(call_default_factory=True), name
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_what_is_given_wins_over_the_profile(profile):
-    given = {"rounds": 7, "public_size": 41, "batch_size": 9}
-    settings = parse({"profile": profile} | given)
-    assert {name: getattr(settings, name) for name in given} == given
-    assert settings.local_epochs == PROFILES[profile].get(
-        "local_epochs", Settings.model_fields["local_epochs"].default
-    )
-
-
 def test_defaults_are_the_papers():
     """Section 6.1, read off the fields and not off an instance, which a profile may have
     changed.
@@ -176,11 +129,6 @@ def test_settings_are_values():
         == Settings.model_validate_json(settings.model_dump_json())
         == settings
     )
-
-
-def test_members_keep_the_setups_order():
-    assert [user.number for user in Settings().members] == [1, 2, 3, 4, 5, 6]
-    assert [user.number for user in Settings(users=(6, 1), others=1).members] == [1, 6]
 
 
 def test_training_sets_are_appendix_gs_but_for_the_tasks_that_are_named():
@@ -205,11 +153,6 @@ def test_a_profile_may_have_numbers_for_one_setup(monkeypatch):
         and parse({"setup": "setup2", "rounds": 3}).rounds == 3
     )
     assert parse({"setup": "setup1"}).rounds == PROFILES["mini"]["rounds"]
-
-
-def test_temperatures_may_be_a_matrix_over_users():
-    tau = ((0.2, 0.3), (0.3, 0.2))
-    assert Settings(users=(1, 2), others=1, tau=tau).tau == tau
 
 
 def test_a_given_backbone_joins_the_profiles():
@@ -274,14 +217,6 @@ def test_a_setting_is_one_value_or_one_by_task():
     )  # nobody here has TC
     assert [settings.of(user, "lr") for user in settings.members] == [3e-3] * 3 + [1e-3] * 3
     assert [settings.of(user, "head_hidden") for user in settings.members] == [64] * 6
-
-
-@pytest.mark.parametrize("name", BY_TASK)
-def test_every_setting_of_a_recipe_may_be_given_by_task(name):
-    value = getattr(Settings(), name)
-    by_task = Settings(**{name: {"default": value, "IC10": value}})
-    assert by_task.as_seen() == Settings().as_seen()
-    assert Settings.model_validate_json(by_task.model_dump_json()) == by_task
 
 
 @pytest.mark.parametrize(
@@ -364,28 +299,7 @@ def test_damaged_recipes_are_refused_with_the_files_name_or_the_settings(tuned):
     tuned.write_text(tuned.read_text().replace("0.003", "-1"))
     with pytest.raises(ValueError, match="^lr of MLC: .*greater than 0 .got -1"):
         parse({"protocol": "tuned"})
-    whole = json.loads(tuned.read_text())
-    recipe = whole["MLC"]["recipe"]
-    for damage, why in (
-        ([], "holds a list, not an object"),
-        ({"MLC": "x"}, "MLC has no recipe"),
-        ({"MLC": {"recipe": []}}, "MLC has no recipe"),
-        (
-            {"MLC": {"recipe": recipe | {"learning_rate": 1}}},
-            "the recipe of MLC has 'learning_rate'",
-        ),
-        (
-            {"MLC": {"recipe": {name: value for name, value in recipe.items() if name != "lr"}}},
-            "the recipe of MLC lacks 'lr'",
-        ),
-    ):
-        tuned.write_text(json.dumps(damage))
-        with pytest.raises(ValueError, match=f"^[^\n]*mini_tuned.json: {re.escape(why)}"):
-            parse({"protocol": "tuned"})
-    tuned.write_text(json.dumps({"MLC": {"recipe": recipe | {"lr": True}}}))
-    with pytest.raises(ValueError, match="^lr: no setting is a truth value"):
-        parse({"protocol": "tuned"})
-    tuned.write_text(json.dumps(whole)[:-9])
+    tuned.write_text(tuned.read_text()[:-9])
     with pytest.raises(ValueError, match="^[^\n]*mini_tuned.json: not JSON [^\n]*$"):
         parse({"protocol": "tuned"})
     assert parse({"protocol": "fixed"}) == Settings()

@@ -36,7 +36,6 @@ from fedmuscle_lib.data.public import read_public
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.models import load_backbone, load_tokenizer
-from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.tasks import TASKS
 
 SIZE = 32
@@ -258,16 +257,6 @@ def test_a_berts_cls_token_is_its_first_and_other_users_have_none(settings):
             build(settings(users=(9, user), others=1, pooling="cls"))
 
 
-def test_nothing_is_drawn_in_a_pass(settings):
-    """No dropout, so that a batch has one representation, in training too."""
-    for client in build(settings()).clients:
-        rows = torch.arange(8)
-        assert torch.equal(client.represent(rows), client.represent(rows))
-        client.model.train()
-        batch = client.train.inputs[:4]
-        assert torch.equal(client.model(batch), client.model(batch))
-
-
 # --- runs
 
 
@@ -293,41 +282,6 @@ def test_users_learn_their_tasks(settings, store):
     assert (
         value[7] > 1.5 * all_background and value[9] > 30 and value[11] < 17
     )  # of 10 classes; of 18 words
-
-
-def test_local_training_sets_have_the_sizes_that_are_asked_for(settings):
-    sizes = {
-        client.user.number: len(client.train)
-        for client in build(settings(train_samples={"SS": 5, "TC": 8, "TG": 12})).clients
-    }
-    assert sizes == {7: 5, 8: 5, 9: 8, 10: 8, 11: 12}
-    with pytest.raises(
-        DataError,
-        match=(
-            "user 9, .*client_0.pkl: a local training set of 100 was asked for, the file holds 12"
-            " samples"
-        ),
-    ):
-        build(settings(users=(9, 10), others=1, train_samples={}))
-
-
-def test_a_run_is_another_only_where_a_users_training_set_is(settings):
-    def address(*users, **sizes):
-        return address_of(settings(users=users, others=1, train_samples=sizes))
-
-    assert address(9, 10) == address(9, 10, TC=100) == address(9, 10, SS=8)
-    assert len({address(9, 10), address(9, 10, TC=8), address(9, 10, TC=9)}) == 3
-
-
-def test_a_checkpoint_of_another_kind_is_refused(settings):
-    with pytest.raises(ValueError, match="user 9: .*segformer is a segformer, which can't do TC"):
-        build(
-            settings(
-                users=(9, 10),
-                others=1,
-                backbones={"BERT-Base": "segformer", "DistilBERT-Base": "bert"},
-            )
-        )
 
 
 def test_texts_have_no_augmented_views(settings, store):
@@ -446,14 +400,6 @@ def test_a_wrong_text_is_named(damaged, world, change, message):
         TASKS["TC"].read(
             damaged("TC/yahoo_qa/train/client_1.pkl", change), 1, "train", tokens(world)
         )
-
-
-def test_texts_of_which_nothing_can_be_predicted_are_refused(damaged, world):
-    def cut(content):
-        content["texts"] = [text.split()[0] for text in content["texts"]]
-
-    with pytest.raises(DataError, match="client_0.pkl: no text has a second token"):
-        TASKS["TG"].read(damaged("TC/ag_news/train/client_0.pkl", cut), 0, "train", tokens(world))
 
 
 @pytest.mark.parametrize(

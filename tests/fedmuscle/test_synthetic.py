@@ -50,11 +50,3 @@ def test_a_figure_has_a_private_and_a_synthetic_image_of_each_user(settings):
 def test_the_manifest_says_how_the_images_were_made(settings):
     made = how_it_was_made(settings(**TWO)).set_index("setting").value
     assert made["pipeline"] == "small" and made["each"] == "50"
-
-
-def test_users_of_another_setup_made_no_images(settings):
-    with pytest.raises(
-        ValueError,
-        match="^setup: no synthetic images were made from those of user 1 of setup_noniid",
-    ):
-        neighbours(settings(setup="setup_noniid", users=(1, 2), others=1), ["noise"])

@@ -28,7 +28,6 @@ from fedmuscle_lib.network.terms import Limits
         {},
         {"reply": "factored"},
         {"algorithm": "gramian", "order": "alignment_first"},
-        {"robust": 1},
     ],
 )
 def test_the_numbers_are_those_of_one_process(net, terms):

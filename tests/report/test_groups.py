@@ -6,7 +6,7 @@ from histories import history
 from fedmuscle_lib import report
 from fedmuscle_lib.core.notebooks import NOTEBOOKS, declared
 from fedmuscle_lib.fedmuscle import ablations as module
-from fedmuscle_lib.fedmuscle.ablations import ALONE, Point
+from fedmuscle_lib.fedmuscle.ablations import UNCONNECTED, Point
 from fedmuscle_lib.report.paper import paper_cells
 
 GROUPS = declared(NOTEBOOKS / "table4.ipynb")["groups"].value
@@ -92,13 +92,13 @@ def test_users_alone_are_run_once_for_all_groups(monkeypatch):
     monkeypatch.setattr(module, "run_all", run_all)
     found = report.run_groups({"setup": "setup_noniid", "rounds": 2}, GROUPS, [0, 1], "voc")
     alone = [s for s in asked if s.algorithm != "fedmuscle"]
-    assert len(alone) == 2 * len(ALONE) and {len(s.members) for s in alone} == {12}
+    assert len(alone) == 2 * len(UNCONNECTED) and {len(s.members) for s in alone} == {12}
     assert [list(s.users) for s in asked if s.algorithm == "fedmuscle"] == [
         users for users in GROUPS for _ in (0, 1)
     ]
     for point, users in zip(found, GROUPS, strict=True):
         assert point.varied == {"n_users": len(users)} and len(point.histories) == 2 * (
-            len(ALONE) + 1
+            len(UNCONNECTED) + 1
         )
         assert all(run.metrics.user.unique().tolist() == users for run in point.histories)
     with pytest.raises(ValueError, match="users: each point has its own"):

@@ -56,10 +56,7 @@ CHANGES = [
     {"projection": "frozen"},
     {"public_batch_size": 16},
     {"refit": 1},
-    {"imbalance": 0.5},
     {"alpha": 0.5},
-    {"robust": 1},
-    {"hostile": {5: "shuffled"}},
 ]
 
 

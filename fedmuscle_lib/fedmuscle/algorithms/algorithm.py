@@ -30,7 +30,7 @@ PHASES: tuple[Phase, ...] = (
 )  # of a round, in the order of Algorithm 1
 
 # settings that algorithms without drawn peers ignore: those of Algorithm 1 alone
-NO_PEERS = ("order", "others", "hostile", "robust", "tau", "tau_prime", "reply")
+NO_PEERS = ("order", "others", "tau", "tau_prime", "reply")
 # settings that algorithms ignore whose users are never aligned by a reply
 NO_ALIGNMENT = (*NO_PEERS, "optimisers")
 

@@ -63,7 +63,7 @@ class FitLabelled(ClientSide):
         def fit_batch(drawn: Tensor, number: int) -> Tensor:
             own, public = drawn[drawn < n], drawn[drawn >= n]
             inputs = [client.own(own)] if len(own) else []
-            inputs += [client.seen(rows[public - n])] if len(public) else []
+            inputs += [client.public_inputs(rows[public - n])] if len(public) else []
             wanted = labels[torch.cat([own, public])]
 
             def loss() -> Tensor:

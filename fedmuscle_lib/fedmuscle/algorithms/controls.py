@@ -94,7 +94,7 @@ class Self(FedMuscle):
     """
 
     name, label, source = "self", "Self (no communication)", "control"
-    ignores = ("others", "hostile", "robust", "tau_prime")
+    ignores = ("others", "tau_prime")
 
     def begin(self, federation: Federation) -> None:
         self._own = {

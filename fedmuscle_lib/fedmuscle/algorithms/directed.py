@@ -8,13 +8,11 @@ training, without labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib.core.randomness import generator
@@ -22,40 +20,16 @@ from fedmuscle_lib.fedmuscle.algorithms.algorithm import ClientSide, Federation
 from fedmuscle_lib.fedmuscle.algorithms.controls import Anchored
 from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle, Members
 from fedmuscle_lib.fedmuscle.messages import Batch
-from fedmuscle_lib.fedmuscle.objectives import cka
 from fedmuscle_lib.fedmuscle.setups import task_of
 from fedmuscle_lib.tasks import direction
 
 if TYPE_CHECKING:
     from fedmuscle_lib.fedmuscle.client import Client
 
-Peers = Literal[
-    "predicting",
-    "same_inputs",
-    "refreshed",
-    "weighted",
-    "validated",
-    "alike",
-    "random",
-    "larger",
-    "all",
-    "none",
-]
-
 FOLDS = 4
-PENALTIES = (
-    0.01,
-    0.1,
-    1.0,
-    10.0,
-    100.0,
-)  # of the ridge regression, times the mean variance of a feature
-MANY, SKETCHED = (
-    100,
-    64,
-)  # users, and dimensions to which the representations of more users are projected
+# of the ridge regression, times the mean variance of a feature
+PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
 _NOTHING = 1e-12  # a variance below which there is none
-_LEAST = 0.1  # R2 as it counts in a temperature, where it is less
 
 
 def predictability(z: Tensor, order: Tensor) -> Tensor:
@@ -65,8 +39,7 @@ def predictability(z: Tensor, order: Tensor) -> Tensor:
     The mean over four folds, by the penalty at which it is largest. Representations are centred
     over all samples; of constant ones, and by them, nothing is predicted (0). No prediction is
     made: all sums of squares come from the folds' products of features, whose cost grows with
-    users^2 d^3. So those of more than 100 users are projected to 64 dimensions at random, if they
-    have more.
+    users^2 d^3.
 
     Args:
         z: (users, samples, d), the users' representations of the same samples.
@@ -81,8 +54,6 @@ def predictability(z: Tensor, order: Tensor) -> Tensor:
             f" {len(order)}"
         )
     z = z.double()[:, order]
-    if len(z) > MANY and z.shape[2] > SKETCHED:
-        z = z @ torch.randn(z.shape[2], SKETCHED, generator=generator("sketch")).to(z)
     parts = (z - z.mean(1, keepdim=True)).tensor_split(FOLDS, 1)
     penalties = torch.tensor(PENALTIES, dtype=z.dtype, device=z.device)[:, None]
     scores = z.new_zeros(len(PENALTIES), len(z), len(z))
@@ -100,14 +71,6 @@ def predictability(z: Tensor, order: Tensor) -> Tensor:
             explained -= torch.einsum("kd,nde,ke->kn", shrunk, gram * (seen @ seen.mT), shrunk)
             scores[:, m] += explained / part.square().sum((1, 2)).clamp_min(_NOTHING)
     return (scores / FOLDS).amax(0)
-
-
-@dataclass(frozen=True)
-class _Size(ClientSide):
-    """Parameters of the backbone."""
-
-    def __call__(self, client: Client) -> int:
-        return sum(p.numel() for p in client.model.backbone.parameters())
 
 
 @dataclass(frozen=True)
@@ -166,22 +129,9 @@ class Directed(Anchored):
     User n listens to peer m if R2(m -> n) > R2(n -> m) + margin and R2(n -> m) >= floor: m knows
     more, and n can represent some of it. Who listens to nobody and keeps no copy is not aligned,
     but still answers others. Ours, not the paper's; Appendix Q names the choice of peers as future
-    work. Its costs: a user's representations of the public set once, as for ``anchored``; with
-    "decided", 2 x folds local trainings of 1 - 1/folds of its samples, and one bit.
-
-    With rehearsals there is a veto: the whole federation is rehearsed without some of every user's
-        labels, with alignment and without, in
-    the same order of samples. A user is not aligned if alignment lowers its metric on these labels;
-    its weights then are those of local training, to the bit. A rehearsal costs a run, as many
-    bytes, and the user's metric, which the history has; one bit would do. Neither it nor the bit
-    above is counted. Clients hold labels out in this process alone.
-
-    "weighted" peers are all, and the temperature between user n and peer m is tau R2(n -> m) / R2(m
-    -> n): the more m knows, the lower.
-
-    "validated" peers are an oracle with labels. There are as many rehearsals as users: in one
-    nobody has a peer, in each other one everybody has one that it has not had. A user listens to
-    those with whom its metric is better than with none.
+    work. Its costs: a user's representations of the public set once, as for ``anchored``; where
+    users decide on their copies, 2 x folds local trainings of 1 - 1/folds of a user's samples, and
+    one bit, which is not counted. Clients hold labels out in this process alone.
     """
 
     name, label, source = "directed", "Directed peers (ours)", "ours"
@@ -199,20 +149,17 @@ class Directed(Anchored):
             le=1,
             description="How much of a peer a user must predict. Ours; below it nothing is shared.",
         )
-        peers: Peers = Field(
+        peers: Literal["predicting", "random"] = Field(
             "predicting",
             description=(
-                "Whom a user listens to. predicting: those that know more. same_inputs: of these,"
-                " those that read the same inputs. refreshed: measured again after each round."
-                " weighted: all, at temperatures by R2. validated: those that help in rehearsals."
-                " alike, random: as many, those most similar by CKA or drawn. larger: larger"
-                " backbones. all, none."
+                "Whom a user listens to: those that know more, or as many that are drawn. Ours."
             ),
         )
-        own: Literal["always", "never", "decided"] = Field(
+        own: Literal["decided", "never"] = Field(
             "decided",
             description=(
-                "Whether the own copy is a member: decided by the user on labels that it holds out."
+                "Whether the own copy is a member: never, or as the user decides on labels that it"
+                " holds out."
             ),
         )
         folds: int = Field(
@@ -220,181 +167,60 @@ class Directed(Anchored):
             ge=2,
             description="Parts of a user's samples, each held out once, by which it decides.",
         )
-        rehearsals: int = Field(
-            0,
-            ge=0,
-            description=(
-                "Rehearsals of the federation, each without one of these parts. 0: there is no"
-                " veto."
-            ),
-        )
-
-        @model_validator(mode="after")
-        def _holds_out_what_there_is(self) -> Self:
-            if self.rehearsals > self.folds:
-                raise ValueError(f"rehearsals: at most as many as folds, {self.folds}")
-            if self.rehearsals and self.peers == "refreshed":
-                raise ValueError(
-                    "rehearsals: not with refreshed peers, since a rehearsal keeps the first order"
-                )
-            return self
+        # an address has all options, and stored runs had this one
+        rehearsals: Literal[0] = Field(0, description="None; it has no other value.")
 
     def begin(self, federation: Federation) -> None:
         super().begin(federation)
-        server, rows = federation.server, torch.arange(self.settings.public_size)
-        self._noted = self._listen(
-            federation, torch.stack([server.reference(user, rows) for user in server.users])
-        )
-        self._keeps, self._vetoes, self._sent = dict[int, bool](), set[int](), list[Tensor]()
-
-    def _listen(self, federation: Federation, z: Tensor) -> list[tuple[int, str, float]]:
-        """Decide who listens to whom by the users' representations of the same samples, (users,
-        samples, d); return R2 as it is noted.
-        """
-        users, s, o, z = federation.server.users, self.settings, self.options, z.float()
-        of = dict(zip(users, z, strict=True))
-        order = torch.randperm(z.shape[1], generator=generator("folds", s.seed))
-        scores = predictability(z, order).tolist()
-        self._r2 = r2 = {
-            (m, n): scores[j][i] for j, m in enumerate(users) for i, n in enumerate(users) if m != n
+        users, seed = federation.server.users, self.settings.seed
+        rows = torch.arange(self.settings.public_size)
+        z = torch.stack([federation.server.reference(user, rows) for user in users]).float()
+        order = torch.randperm(len(rows), generator=generator("folds", seed))
+        r2 = predictability(z, order).tolist()
+        self._r2 = {
+            (m, n): r2[i][j] for i, m in enumerate(users) for j, n in enumerate(users) if m != n
         }
-        rest = {n: [m for m in users if m != n] for n in users}
-        sizes = (
-            {client.user.number: client.do(_Size()) for client in federation.clients}
-            if o.peers == "larger"
-            else {}
-        )
-        reads = {client.user.number: task_of(client.user).reads for client in federation.clients}
+        self._listens = {n: self._peers(n, [m for m in users if m != n]) for n in users}
+        self._keeps: dict[int, bool] = {}  # by user, from the first round on
 
-        def predicting(n: int) -> list[int]:
-            return [m for m in rest[n] if r2[m, n] > r2[n, m] + o.margin and r2[n, m] >= o.floor]
-
-        def alike(n: int) -> list[int]:
-            similar = {m: float(cka(of[n] @ of[n].T, of[m] @ of[m].T)) for m in rest[n]}
-            return sorted(rest[n], key=lambda m: -similar[m])[: len(predicting(n))]
-
-        def random(n: int) -> list[int]:
-            drawn = torch.randperm(len(rest[n]), generator=generator("listens", s.seed, n))
-            return [rest[n][k] for k in drawn[: len(predicting(n))]]
-
-        rules: dict[str, Callable[[int], list[int]]] = {
-            **dict.fromkeys(("predicting", "refreshed"), predicting),
-            "same_inputs": lambda n: [m for m in predicting(n) if reads[m] == reads[n]],
-            "alike": alike,
-            "random": random,
-            "larger": lambda n: [m for m in rest[n] if sizes[m] > sizes[n]],
-            **dict.fromkeys(("all", "weighted"), lambda n: rest[n]),
-            **dict.fromkeys(("none", "validated"), lambda n: []),
-        }
-        self._listens = {n: tuple(rules[o.peers](n)) for n in users}
-        return [(n, f"R2 from {m}", value) for (m, n), value in r2.items()]
-
-    def _listening(self) -> list[tuple[int, str, float]]:
-        """Who listens to whom, as it is noted."""
-        return [
-            (n, f"listens to {m}", float(m in own))
-            for n, own in self._listens.items()
-            for m in self._listens
-            if m != n
+    def _peers(self, user: int, others: list[int]) -> tuple[int, ...]:
+        """Whom ``user`` listens to."""
+        r2, o = self._r2, self.options
+        found = [
+            m for m in others if r2[m, user] > r2[user, m] + o.margin and r2[user, m] >= o.floor
         ]
+        if o.peers == "predicting":
+            return tuple(found)
+        drawn = torch.randperm(
+            len(others), generator=generator("listens", self.settings.seed, user)
+        )
+        return tuple(others[k] for k in drawn[: len(found)])
 
     def communicate(self, federation: Federation, round: int) -> float | None:
-        s, o = self.settings, self.options
         if not self._keeps:  # in the first round
             for client in federation.clients:
-                decides = _Forgets(s.epochs_after(s.rounds, client.user), o.folds)
-                self._keeps[client.user.number] = (
-                    client.do(decides) if o.own == "decided" else o.own == "always"
-                )
-            if o.peers == "validated":
-                self._listens = self._validated(federation)
-            self._noted += self._listening() + [
-                (user, "keeps a copy", float(keeps)) for user, keeps in self._keeps.items()
-            ]
-            if o.rehearsals:
-                gains = self._rehearsed(federation).items()
-                self._noted += [
-                    (user, f"gain in rehearsal {k + 1}", gain)
-                    for user, own in gains
-                    for k, gain in enumerate(own)
-                ]
-            for user, measure, value in self._noted:
-                federation.server.note(round, user, measure, value)
-        self._sent = []
-        loss = super().communicate(federation, round)
-        if self._sent:  # by which to listen in the next round
-            for user, measure, value in (
-                self._listen(federation, torch.cat(self._sent, 1)) + self._listening()
-            ):
-                federation.server.note(round + 1, user, measure, value)
-        return loss
+                self._keeps[client.user.number] = self._decides(client)
+            self._note(federation, round)
+        return super().communicate(federation, round)
 
-    def align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
-        losses, server = super().align(federation, batch, rows), federation.server
-        if (
-            self.options.peers == "refreshed" and batch.epoch + 1 == self.settings.cl_epochs
-        ):  # each sample once
-            self._sent.append(torch.stack([server.current(user) for user in server.users]))
-        return losses
+    def _decides(self, client: Client) -> bool:
+        s, o = self.settings, self.options
+        epochs = s.epochs_after(s.rounds, client.user)
+        return o.own == "decided" and client.do(_Forgets(epochs, o.folds))
 
-    @contextmanager
-    def _rehearsal(self, federation: Federation, fold: int) -> Iterator[Federation]:
-        """The federation before any training, without a fold of every user's labels; its bytes are
-        billed afterwards.
-        """
-        rehearsal = Federation(federation.clients, federation.server.rehearsal())
-        with ExitStack() as stack:
-            for client in federation.clients:
-                stack.enter_context(client.holding_out(fold, self.options.folds))
-            yield rehearsal
-        federation.server.bill(rehearsal.server)
-
-    def _rehearse(self, federation: Federation, aligned: bool = True) -> dict[int, float]:
-        """Run all rounds, or local training alone; return how good each user then is."""
-        for round in range(self.settings.rounds):
-            for client in federation.clients:
-                client.begin_round(round)
-            for phase in self.phases():
-                if phase == "after_local":
-                    self.local_update(federation, round)
-                elif aligned:
-                    super().communicate(federation, round)
-        return {client.user.number: _quality(client) for client in federation.clients}
-
-    def _validated(self, federation: Federation) -> dict[int, tuple[int, ...]]:
-        """Whom each user listens to, by its metric on the first fold of its labels after rehearsals
-        with no peer, and with each alone.
-        """
-        users = federation.server.users
-        gains: dict[
-            int, dict[int, float]
-        ] = {}  # of each user by each peer; by itself, what it has with none
-        for step in range(len(users)):
-            partner = {n: users[(i + step) % len(users)] for i, n in enumerate(users)}
-            self._listens = {n: (m,) if m != n else () for n, m in partner.items()}
-            with self._rehearsal(federation, 0) as rehearsal:
-                for n, metric in self._rehearse(rehearsal).items():
-                    gains.setdefault(n, {})[partner[n]] = metric
-        return {n: tuple(m for m in users if own[m] > own[n]) for n, own in gains.items()}
-
-    def _rehearsed(self, federation: Federation) -> dict[int, list[float]]:
-        """By how much alignment makes each user better in each rehearsal; whom it makes worse in
-        the mean vetoes its own alignment.
-        """
-        gains = {user: list[float]() for user in federation.server.users}
-        for fold in range(self.options.rehearsals):
-            found = []
-            for aligned in (False, True):
-                with self._rehearsal(federation, fold) as rehearsal:
-                    found.append(self._rehearse(rehearsal, aligned))
-            for user, own in gains.items():
-                own.append(found[1][user] - found[0][user])
-        self._vetoes = {user for user, own in gains.items() if sum(own) < 0}
-        return gains
+    def _note(self, federation: Federation, round: int) -> None:
+        """Note who predicts whom, who listens to whom, and who keeps a copy of itself."""
+        note = federation.server.note
+        for (m, n), value in self._r2.items():
+            note(round, n, f"R2 from {m}", value)
+        for n, peers in self._listens.items():
+            for m in self._listens:
+                if m != n:
+                    note(round, n, f"listens to {m}", float(m in peers))
+        for user, keeps in self._keeps.items():
+            note(round, user, "keeps a copy", float(keeps))
 
     def members(self, federation: Federation, user: int, batch: Batch, rows: Tensor) -> Members:
-        if user in self._vetoes:
-            return []
         server = federation.server
         own = [(user, server.reference(user, rows))] if self._keeps[user] else []
         drawn = server.draw_others(user, batch.round, batch.epoch, self._listens[user])[
@@ -402,26 +228,8 @@ class Directed(Anchored):
         ]
         return own + [(other, server.current(other)) for other in drawn]
 
-    def _temperature(self, name: str, numbers: list[int]) -> float | list[list[float]]:
-        if self.options.peers != "weighted" or name != "tau":
-            return super()._temperature(name, numbers)
-        tau = [[self.settings.temperature(name, i, j) for j in numbers] for i in numbers]
-        (user, *peers), known = numbers, {pair: max(r2, _LEAST) for pair, r2 in self._r2.items()}
-        for k, peer in enumerate(peers, 1):
-            if peer != user:
-                tau[0][k] = tau[k][0] = tau[0][k] * known[user, peer] / known[peer, user]
-        return tau
-
     def state(self) -> dict[str, Any]:
-        return {
-            "listens": dict(self._listens),
-            "keeps": dict(self._keeps),
-            "vetoes": sorted(self._vetoes),
-        }
+        return {"keeps": dict(self._keeps)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._listens, self._keeps, self._vetoes = (
-            state["listens"],
-            state["keeps"],
-            set(state["vetoes"]),
-        )
+        self._keeps = state["keeps"]

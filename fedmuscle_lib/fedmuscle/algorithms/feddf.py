@@ -57,10 +57,10 @@ class _Distil(ClientSide):
     probabilities: Tensor
 
     def __call__(self, client: Client) -> float:
-        seen, decisions = client.seen(self.rows), client.classification.decisions
+        inputs, decisions = client.public_inputs(self.rows), client.classification.decisions
         return client.step_on_public(
             ("distil", len(self.rows)),
-            lambda: divergence(decisions(client.model(seen)), self.probabilities),
+            lambda: divergence(decisions(client.model(inputs)), self.probabilities),
         )
 
 

@@ -49,10 +49,10 @@ class _Pulled(ClientSide):
     debiased: bool
 
     def __call__(self, client: Client, rows: Tensor, number: int) -> Tensor:
-        own, seen = client.local_loss(rows), client.seen(self.samples)
+        own, public = client.local_loss(rows), client.public_inputs(self.samples)
 
         def loss() -> Tensor:
-            z = client.model.represent(seen)
+            z = client.model.represent(public)
             return own() + self.weight * (1 - objectives.cka(z @ z.T, self.mean, self.debiased))
 
         return client.step(("pulled", len(rows), len(self.samples)), loss)

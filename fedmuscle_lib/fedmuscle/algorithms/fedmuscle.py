@@ -39,7 +39,6 @@ class FedMuscle(Algorithm):
             for batch, rows in self.public_batches(round)
             for loss in self.align(federation, batch, rows)
         ]
-        federation.server.judge(round)
         return fmean(losses) if losses else None
 
     def align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:

@@ -180,7 +180,7 @@ class _Teacher(ClientSide):
         mask = mask * self.weights.expand_as(target).gather(
             -1, target.argmax(-1, keepdim=True)
         ).squeeze(-1)
-        strong = client.seen(rows, augmentation.strong("strong", *address))
+        strong = client.public_inputs(rows, augmentation.strong("strong", *address))
         return lambda: (
             self.options.weight * divergence(decisions(client.model(strong)), target, mask)
         )
