@@ -27,7 +27,6 @@ from fedmuscle_lib.data.pickles import load_pickle
 from fedmuscle_lib.data.public import CAPTIONS, captions_of, images_of
 
 KARPATHY = "dataset.json"
-SPLITS = ("train", "restval", "val", "test")  # Karpathy's
 TEST = "test"  # the part, and Karpathy's split
 
 

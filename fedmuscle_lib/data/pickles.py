@@ -43,18 +43,6 @@ def parse_pickle(pickled: bytes, name: str) -> dict:
     return content
 
 
-def as_array(value: object) -> np.ndarray:
-    """The array that a value of a pickle is, or that its list of numbers or of arrays makes.
-
-    Raises:
-        DataError: the parts of a list differ in shape.
-    """
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise DataError(f"no array: {line_of(str(error))}") from None
-
-
 class _Refused(DataError):
     """A pickle asks for what is not read."""
 

@@ -103,7 +103,7 @@ SPOILT: dict[str, tuple[str, Callable[[Path], object], str]] = {
         r"IC10 has labels 0\.\.9, found 1\.\.10",
     ),
     "a label is missing": (CLIENT, _pickled(data=IMAGES, labels=[1, 2]), "for 3 samples"),
-    "a list is ragged": (CLIENT, _pickled(data=IMAGES, labels=[[0], [1, 2], 0]), "no array"),
+    "a list is ragged": (CLIENT, _pickled(data=IMAGES, labels=[[0], [1, 2], 0]), "inhomogeneous"),
     "channels come first": (
         CLIENT,
         _pickled(data=IMAGES.transpose(0, 3, 1, 2), labels=LABELS),
