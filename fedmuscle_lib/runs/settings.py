@@ -130,7 +130,8 @@ class RunSettings(BaseModel):
     @field_validator("*")
     @classmethod
     def _refuse_large_numbers(cls, value: V) -> V:
-        if isinstance(value, int) and abs(value) > LARGEST:
+        parts = value.values() if isinstance(value, dict) else (value,)
+        if any(isinstance(part, int) and abs(part) > LARGEST for part in parts):
             raise ValueError(f"whole numbers go up to {LARGEST}")
         return value
 
