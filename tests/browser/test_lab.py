@@ -24,7 +24,6 @@ READ = [
     *sorted(NOTEBOOKS.glob("lessons/solutions/*.ipynb")),
 ]
 READ += [NOTEBOOKS / f"{name}.ipynb" for name in ("00_start_here", "01_muscle_loss", "table7")]
-EXPLORE = NOTEBOOKS / "explore.ipynb"
 SECONDS = 1200  # for a whole notebook
 
 RUN_ALL = """() => {
@@ -166,23 +165,6 @@ def test_it_runs_and_its_widgets_move_its_pictures(path, opened, screenshot):
         page.wait_for_function(IDLE)
         assert page.locator(RED).all_inner_texts() == []
         screenshot(page, f"{name}-moved-{number + 1}")
-
-
-def test_explore_draws_what_is_chosen(opened, screenshot):
-    page = run_whole(EXPLORE, opened)
-    page.get_by_text("Δ over local training").first.wait_for(
-        timeout=1000 * SECONDS
-    )  # it goes on after its cell
-    before = page.evaluate(PICTURES)
-    assert before
-    whole_notebook_in_view(page)
-    screenshot(page, "lab/explore")
-    page.locator(".jupyter-widgets select:not([multiple])").first.select_option("cifar100")
-    page.get_by_role("button", name="Run", exact=True).click()
-    page.locator(".jupyter-widgets td", has_text="cifar100").wait_for(timeout=1000 * SECONDS)
-    assert page.evaluate(PICTURES) != before
-    assert page.locator(RED).all_inner_texts() == []
-    screenshot(page, "lab/explore-cifar100")
 
 
 def run_whole(path, opened):

@@ -106,28 +106,3 @@ def test_search_finds_a_word_and_leads_to_its_page(width, offline, screenshot):
     found.click()
     page.wait_for_url("**/lessons/3_contraction.html*")
     assert not asked
-
-
-def test_it_turns_dark(offline, screenshot):
-    page, asked = offline(1280, color_scheme="light")
-    page.goto((SITE / "notebooks/lessons/1_two_models.html").as_uri())
-    light = brightness(page)
-    while page.evaluate("document.body.dataset.theme") != "dark":
-        page.locator(".theme-toggle:visible").first.click()
-    assert brightness(page) < 80 < 180 < light
-    for path in pages():  # the choice is kept from page to page
-        page.goto(path.as_uri())
-        page.evaluate(ASK)
-        assert brightness(page) < 80, path
-        screenshot(page, f"site-dark/{path.relative_to(SITE).with_suffix('')}")
-    assert not asked
-
-
-def brightness(page):
-    """Of the background, 0 for black to 255."""
-    colour = (
-        page.evaluate("getComputedStyle(document.body).backgroundColor")
-        .removeprefix("rgb(")
-        .removesuffix(")")
-    )
-    return max(int(part) for part in colour.split(",")[:3])

@@ -159,23 +159,6 @@ def test_an_algorithm_is_one_file(small, store, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_what_only_an_algorithm_asks_of_a_client_is_in_its_file(house, small):
-    """Without its weight it is local training; with one it isn't."""
-    section = "An algorithm that asks something new of a client"
-    house.lay(section)
-    plain, pulled = (
-        house.run(section, *small, "--users", "4,6", "--options", f'{{"near_start.weight": {w}}}')
-        for w in (0, 9)
-    )
-    assert house.touched() == named(section)
-    deltas = [
-        next(line for line in printed if line.startswith("Delta after alignment: "))
-        for printed in (plain, pulled)
-    ]
-    assert "+0.0" in deltas[0] and deltas[0] != deltas[1]
-
-
-@pytest.mark.slow
 def test_a_baseline_of_fedloges_system_is_one_file(house, mini_world):
     """With the counts to the power of 0 it is FedAvg, so the option is read."""
     house.lay("A baseline of your own")

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from data_prep.io.entry import SourceError
@@ -101,19 +100,6 @@ def test_rows_become_a_users_file(tmp_path):
     assert Pickled(tmp_path / "texts.pkl", "texts").texts() == ["a b"]
 
 
-def test_grey_pictures_and_pictures_of_several_sizes(tmp_path):
-    rows = [
-        {"image": pictures(1)[0].convert("L"), "label": 0},
-        {"image": pictures(1, 48)[0], "label": 0},
-    ]
-    with pytest.raises(
-        SourceError, match="row 1: images of 32 x 32 and 48 x 48 px; size= makes them equal"
-    ):
-        write_client(tmp_path / "a.pkl", rows, classes=1, image="image")
-    write_client(tmp_path / "a.pkl", rows, classes=1, image="image", size=40)
-    assert Pickled(tmp_path / "a.pkl", "data").images().shape == (2, 3, 40, 40)
-
-
 # an image of more than 8 bits a channel, as objects and as a file's bytes
 GREY = np.linspace(0, 65535, 64).reshape(8, 8)
 WIDE = [
@@ -122,36 +108,6 @@ WIDE = [
     Image.fromarray(np.float32(GREY / 65535)),
 ]
 WIDE.append(_bytes_of(WIDE[0]))
-
-
-def test_objects_and_bytes_are_read_alike(tmp_path):
-    """Turned as EXIF says, and white where they are transparent."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    turned, clear = Image.new("L", (8, 4), 200), Image.new("RGBA", (4, 8), (9, 9, 9, 0))
-    turned.paste(0, (0, 0, 4, 4))
-    given = [_bytes_of(turned, exif=exif), _bytes_of(clear)]
-    rows = [
-        {"image": one, "label": 0} for one in given + [Image.open(io.BytesIO(one)) for one in given]
-    ]
-    write_client(
-        tmp_path / "a.pkl",
-        [*rows, {"image": np.asarray(clear), "label": 0}],
-        classes=1,
-        image="image",
-    )
-    images = Pickled(tmp_path / "a.pkl", "data").images()
-    assert (
-        torch.equal(images[0], images[2])
-        and torch.equal(images[1], images[3])
-        and torch.equal(images[1], images[4])
-    )
-    assert (
-        images[0].shape == (3, 8, 4)
-        and not images[0, :, :4].any()
-        and (images[0, :, 4:] == 200).all()
-        and (images[1] == 255).all()
-    )
 
 
 @pytest.mark.parametrize(

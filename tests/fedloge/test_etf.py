@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from fedmuscle_lib.fedloge.etf import _gradient, angles, fixed_classifier, simplex_etf, sparse_etf
+from fedmuscle_lib.fedloge.etf import _gradient, angles, simplex_etf, sparse_etf
 
 
 def draws(seed: int = 0) -> torch.Generator:
@@ -78,13 +78,3 @@ def test_sse_c_has_the_authors_mean_angle_and_norm(classes, angle, norm):
 def test_what_has_no_frame_is_refused(given, said):
     with pytest.raises(ValueError, match=said):
         sparse_etf(generator=draws(), steps=1, **given)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_fixed_classifier_is_frozen_and_its_bias_a_switch(bias):
-    weight = simplex_etf(16, 4, draws())
-    fixed = fixed_classifier(weight, bias, draws(1))
-    assert not any(p.requires_grad for p in fixed.parameters())
-    assert torch.equal(fixed.weight, weight)
-    assert fixed.bias.abs().max() <= 1 / 4 and bool(fixed.bias.any()) == bias
-    assert torch.equal(fixed.bias, fixed_classifier(weight, bias, draws(1)).bias)

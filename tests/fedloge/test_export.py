@@ -51,12 +51,6 @@ def test_a_saved_model_predicts_as_at_the_end_of_its_run(
     pd.testing.assert_frame_equal(again, history.final(), check_exact=True)
 
 
-def test_another_norm_changes_the_realigned_global_head_alone(saved, mini_world):
-    usual, other = (evaluated(saved, norm, data_dir=mini_world) for norm in (None, 0.01))
-    changed = usual[usual.value != other.value]
-    assert set(changed["head"]) == {"realigned"} and set(changed.scope) == {"global"}
-
-
 def test_a_file_that_is_no_saved_model_is_named(settings, saved, store, tmp_path, mini_world):
     with pytest.raises(DataError, match=f"{FILE}: no such file"):
         load(tmp_path)

@@ -3,7 +3,6 @@ figures beside them.
 """
 
 import json
-import math
 from dataclasses import replace
 from itertools import product
 
@@ -12,7 +11,7 @@ import pytest
 from drawn import points_of
 
 from fedmuscle_lib.core.notebooks import results_folder, runs_of
-from fedmuscle_lib.fedloge import arms, authors, plots, report
+from fedmuscle_lib.fedloge import arms, plots, report
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.fedloge.system import SYSTEM
 from fedmuscle_lib.runs import History
@@ -211,17 +210,6 @@ def test_the_fit_pushes_the_nearest_classes_apart():
     nearest = cosines.groupby("fitted").cosine.max()
     assert nearest[True] < nearest[False] - 0.01
     assert nearest[True] == pytest.approx(-1 / 3, abs=0.05)
-
-
-def test_the_sweep_stands_beside_the_authors():
-    runs = [
-        history(heads={("global", "shared"): (nu, 0, 0, 0)}, options={"fedloge.norm": nu})
-        for nu in (0.1, 1, 3)
-    ]
-    rows = report.swept(runs, "norm").query("group == 'all'")
-    rows = rows.merge(authors.sweep(), on="norm", how="left")
-    assert rows.value.tolist() == rows.norm.tolist() == [0.1, 1, 3]
-    assert rows.authors_mean.tolist()[:2] == [42.8, 38.0] and math.isnan(rows.authors_mean.iloc[2])
 
 
 def test_a_figure_holds_what_it_is_given():

@@ -36,13 +36,6 @@ def test_the_whole_part_of_the_share_takes_part_and_at_least_one(clients, share,
     assert len(set(drawn)) == 1 or count < clients
 
 
-def test_every_client_has_its_turn_and_the_seed_says_when():
-    drawn = [server(range(10), 0.3).participants(round) for round in range(40)]
-    assert {client for each in drawn for client in each} == set(range(10))
-    assert drawn == [server(range(10), 0.3).participants(round) for round in range(40)]
-    assert drawn != [server(range(10), 0.3, seed=1).participants(round) for round in range(40)]
-
-
 # --- the mean
 
 
@@ -77,14 +70,3 @@ def test_an_update_that_cannot_be_averaged_names_its_client(update, kind, said):
 
 
 # --- what is counted
-
-
-def test_the_ledger_has_what_was_sent_by_round_and_client():
-    one = server()
-    size = (6 + 3) * 4 + 8  # an integer has eight bytes
-    for round, client in ((0, 1), (3, 2)):
-        one.send(client, round)
-        one.receive(client, round, Update(tensors(), 5))
-        one.aggregate()
-    assert one.downlink == {(0, 1): size, (3, 2): size}
-    assert one.uplink == {(0, 1): size + 8, (3, 2): size + 8}  # and the number of samples

@@ -131,39 +131,6 @@ def test_a_table_holds_what_its_runs_measured(trained):
 
 
 @pytest.mark.slow
-def test_papermill_alone_executes_a_notebook(trained, tmp_path):
-    """It hands lists and dicts over as text."""
-    folder, runs, overrides = trained
-    parameters = {
-        "seeds": "[0]",
-        "publics": '["voc"]',
-        "overrides": json.dumps(overrides),
-        "output": str(tmp_path),
-    }
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "papermill",
-            NOTEBOOKS / "table7.ipynb",
-            tmp_path / "out.ipynb",
-            "--no-progress-bar",
-        ]
-        + [word for name, value in parameters.items() for word in ("-p", name, value)],
-        cwd=ROOT,
-        env=os.environ
-        | {
-            "FEDMUSCLE_RUNS": str(runs),
-            "FEDMUSCLE_COMPUTE": "0",
-            "PYTHONPATH": str(ROOT),
-        },
-        check=True,
-    )
-    (table,) = tmp_path.glob("mini/table7*/table.csv")
-    assert table.read_bytes() == (folder / "table.csv").read_bytes()
-
-
-@pytest.mark.slow
 def test_the_skeleton_of_a_notebook_is_one_that_runs(trained, tmp_path, monkeypatch):
     _, runs, overrides = trained
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(runs))
@@ -202,28 +169,6 @@ def test_theory_writes_its_tables_and_figures_without_runs_and_data(tmp_path, mo
     assert (
         "-p 'batch_sizes=[4, 8]'" in json.loads((folder / "provenance.json").read_text())["command"]
     )
-
-
-@pytest.mark.slow
-def test_where_nothing_is_computed_a_notebook_says_what_is_missing(
-    mini_world, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "runs"))
-    overrides = TINY | {
-        "data_dir": str(mini_world),
-        "models_path": str(mini_world / "models"),
-        "setup": "setup1",
-    }
-    (outcome,) = reproduce(
-        ["controls"],
-        seeds=[0],
-        output=tmp_path,
-        folder=NOTEBOOKS,
-        overrides=overrides,
-        shipped_only=True,
-    )
-    assert outcome.failure is None and re.match(r"\d+ runs are not stored", outcome.missing)
-    assert not (tmp_path / "runs").exists()
 
 
 # --- teaching

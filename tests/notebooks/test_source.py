@@ -2,7 +2,6 @@
 
 import ast
 import json
-import os
 import re
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from staged import NOTEBOOKS, as_committed, checked_out, place
+from staged import NOTEBOOKS, as_committed, place
 
 from fedmuscle_lib import Settings
 from fedmuscle_lib.cli.notebook import SKELETON
@@ -127,21 +126,6 @@ def misplaced(cells):
                     yield node.name
 
 
-@pytest.mark.parametrize(
-    ("cells", "found"),
-    [
-        (["def bars(rows):\n    return rows\nbars(1)"], []),
-        (["def bars(rows):\n    return rows", "bars(1)", "x = 2"], []),
-        (["def bars(rows):\n    return rows", "bars(1)", "bars(2)"], ["bars"]),
-        (["def bars(rows):\n    return rows"], ["bars"]),
-        (["def bars(rows):\n" + "    rows += 1\n" * 12 + "bars(1)"], ["bars"]),
-        (["class Bars:\n    pass"], ["Bars"]),
-    ],
-)
-def test_a_helper_serves_one_figure(cells, found):
-    assert list(misplaced(cells)) == found
-
-
 @every_notebook
 def test_parameters_that_papermill_hands_over_as_text_are_read(path):
     """``papermill -p`` can't say that a value is a list or a dict."""
@@ -218,30 +202,3 @@ def test_notebooks_pass_the_linter_and_the_formatter():
             check=False,
         )
         assert checked.returncode == 0, checked.stdout
-
-
-def test_what_a_reader_saves_is_not_looked_at(tmp_path, monkeypatch):
-    """Of a clone the tests see what is staged: no outputs of the working copy, no notebook that git
-    does not know.
-    """
-    for name in [
-        name for name in os.environ if name.startswith("GIT_")
-    ]:  # of a hook, which would name another clone
-        monkeypatch.delenv(name)
-    clone, target = tmp_path / "clone", tmp_path / "target"
-    (clone / "notebooks/lessons").mkdir(parents=True)
-    git = ["git", "-C", str(clone)]
-    subprocess.run([*git, "init", "-q"], check=True)
-    assert checked_out(clone, target) is None
-    for name in ("a.ipynb", "lessons/b.ipynb"):
-        (clone / "notebooks" / name).write_text("staged")
-    subprocess.run([*git, "add", "notebooks"], check=True)
-    for name in ("a.ipynb", "lessons/b.ipynb", "c.ipynb"):
-        (clone / "notebooks" / name).write_text("saved later")
-    folder = checked_out(clone, target)
-    assert {
-        path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.ipynb")
-    } == {
-        "a.ipynb": "staged",
-        "lessons/b.ipynb": "staged",
-    }

@@ -2,7 +2,6 @@
 the index page says of it all.
 """
 
-import html
 import json
 import os
 import re
@@ -12,10 +11,8 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import nbformat
-import pandas as pd
 import pytest
 from processes import alive, eventually
 
@@ -23,7 +20,6 @@ from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.core.notebooks import FIGURES
 from fedmuscle_lib.reproduce import (
     Outcome,
-    child,
     children,
     grid,
     index,
@@ -33,7 +29,6 @@ from fedmuscle_lib.reproduce import (
     reproduce,
     select,
 )
-from fedmuscle_lib.reproduce.index import made
 
 ROOT = Path(__file__).parents[2]
 PARAMETERS = """profile: str = "mini"  # which data
@@ -113,18 +108,6 @@ def test_a_setup_goes_to_a_notebook_that_takes_one_and_into_the_settings_of_othe
     ]
     with pytest.raises(ValueError, match="setup3"):
         planned([takes], setup="setup3")
-
-
-def test_a_place_is_absolute_also_where_a_notebook_declares_it(folder):
-    path = notebook(
-        folder,
-        "table",
-        parameters="data_dir: str = ''  # of the data\noverrides: dict = {}  # settings",
-    )
-    assert planned([path], data_dir="here", models_path="there")[path] == {
-        "data_dir": str(Path("here").resolve()),
-        "overrides": {"models_path": str(Path("there").resolve())},
-    }
 
 
 @pytest.mark.parametrize(
@@ -278,36 +261,6 @@ def test_no_kernel_outlives_the_grid(folder, tmp_path, sign):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_a_killed_kernel_leaves_no_temporary_files(folder, tmp_path, sign):
-    """Neither its own nor those that others keep for it, such as sockets and the file that tells
-    its ports.
-    """
-    ready = tmp_path / "ready"
-    notebook(
-        folder,
-        "endless",
-        f"import tempfile, time\ntempfile.mkstemp()\nopen({str(ready)!r},"
-        " 'w').write('x')\ntime.sleep(600)",
-    )
-    with TemporaryDirectory(prefix="k-") as temporary:  # of a short name, as sockets need it
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": temporary}
-        parent = subprocess.Popen(
-            [sys.executable, "-c", LAUNCH, folder, tmp_path / "results"],
-            env=environment,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            assert eventually(ready.exists)
-            assert [path for path in Path(temporary).rglob("tmp*") if path.is_file()]
-            parent.send_signal(sign)
-            parent.wait(60)
-        finally:
-            parent.kill()
-        assert eventually(lambda: not list(Path(temporary).iterdir()))
-
-
-@pytest.mark.slow
 def test_an_interrupted_repetition_keeps_the_results_that_there_were(folder, tmp_path):
     """Of two notebooks the second is interrupted after it has overwritten its table; the page is
     that of what lies there.
@@ -395,99 +348,6 @@ def test_children_know_where_results_may_come_from(
     (given,) = environments(folder, tmp_path, monkeypatch, **options)
     assert expected.items() <= given.items()
     assert ("FEDMUSCLE_COMPUTE" in given) == ("FEDMUSCLE_COMPUTE" in expected)
-
-
-@pytest.mark.parametrize(
-    ("given", "passed_on"), [("mine/runs", "{here}/mine/runs"), ("/mine", "/mine"), ("", "")]
-)
-def test_children_store_their_runs_where_the_caller_said(
-    folder, tmp_path, monkeypatch, given, passed_on
-):
-    notebook(folder, "table")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDMUSCLE_RUNS", given)
-    (environment,) = environments(folder, tmp_path, monkeypatch)
-    assert environment["FEDMUSCLE_RUNS"] == passed_on.format(here=tmp_path)
-
-
-def test_a_damaged_file_of_another_notebook_ends_none(folder, tmp_path, monkeypatch):
-    for name in ("fast", "slow"):
-        notebook(folder, name)
-    older = tmp_path / "results/mini/older"
-    older.mkdir(parents=True)
-    (older / "table.csv").touch()
-    (older / "provenance.json").write_text('{"runs": [')
-    assert len(environments(folder, tmp_path, monkeypatch, jobs=2)) == 2
-    assert (
-        "unreadable: older/provenance.json (not JSON" in (older.parent / "index.html").read_text()
-    )
-
-
-@pytest.mark.slow
-def test_a_notebook_without_kernelspec_runs_here(folder, tmp_path):
-    path = notebook(folder, "table")
-    bare = nbformat.read(path, as_version=4)
-    bare.metadata = {}
-    nbformat.write(bare, path)
-    (outcome,) = reproduce(["table"], "mini", [0], output=tmp_path / "results", folder=folder)
-    assert outcome.failure is None
-
-
-@pytest.mark.parametrize(
-    "lines, said",
-    [
-        (
-            [
-                "Traceback (most recent call last):",
-                "  File x",
-                "ValueError: what is wrong",
-                "more of it",
-                "    ^",
-            ],
-            "ValueError: what is wrong",
-        ),
-        (["half a word", "   ^^^"], "half a word"),
-        (
-            ["nbclient.exceptions.DeadKernelError: Kernel died", "^"],
-            "nbclient.exceptions.DeadKernelError: Kernel died",
-        ),
-        ([], "no output"),
-    ],
-)
-def test_the_line_that_is_shown_of_a_failure_says_something(lines, said):
-    assert children._telling(lines) == said
-
-
-def test_a_full_disk_is_one_line(folder, tmp_path, monkeypatch, capsys):
-    def full(*_):
-        raise OSError(28, "No space left on device", "results/mini/good/result.json")
-
-    notebook(folder, "good")
-    monkeypatch.setattr(children.Children, "start", lambda *_, **__: None)
-    monkeypatch.setattr(children, "_followed", lambda *_: (1, "failed"))
-    monkeypatch.setattr(children, "write", full)
-    assert main(["reproduce", "--output", str(tmp_path / "results")]) == 1
-    assert (
-        capsys.readouterr().err.splitlines()[-1]
-        == "error: results/mini/good/result.json: No space left on device"
-    )
-
-
-def test_what_a_kernel_says_of_its_own_end_is_no_progress(folder, tmp_path, caplog):
-    """jupyter_client interrupts every kernel before it ends it; whether the kernel tells so is a
-    matter of timing.
-    """
-    notebook(
-        folder,
-        "good",
-        "import os; os.write(2, b'[IPKernelApp] ERROR | KeyboardInterrupt caught in"
-        " kernel.\\nkept\\n')",
-    )
-    with caplog.at_level("INFO", "fedmuscle"):
-        (outcome,) = reproduce(output=tmp_path / "results", folder=folder)
-    assert (
-        outcome.failure is None and "kept" in caplog.text and "KeyboardInterrupt" not in caplog.text
-    )
 
 
 STORED_NOWHERE = """class NotStored(LookupError):
@@ -656,121 +516,6 @@ def test_an_ablation_whose_arms_have_several_deltas_is_readable(tmp_path):
     assert "unreadable:" not in page and "<h3>Overview</h3>" in page
 
 
-@pytest.mark.parametrize(
-    ("provenance", "result", "expected"),
-    [
-        (
-            runs("shipped", "shipped"),
-            {"finished": LATE},
-            ("shipped", "2026-11-21 09:05 UTC", "2 shipped"),
-        ),
-        (
-            runs("shipped", "computed", "shipped"),
-            None,
-            ("computed here", "2026-11-21 09:05 UTC", "2 shipped, 1 computed"),
-        ),
-        (
-            runs("computed") | {"shipped": True},
-            None,
-            ("shipped", "2026-11-20 14:23 UTC", "1 shipped"),
-        ),  # a reference's folder
-        (
-            None,
-            {"finished": EARLY},
-            ("computed here", "2026-11-20 14:23 UTC", ""),
-        ),  # a notebook without runs
-        (
-            runs("computed"),
-            {"finished": LATE, "failure": "no luck"},
-            ("failed", "2026-11-21 09:05 UTC", ""),
-        ),
-        (
-            runs("computed"),
-            {"finished": LATE, "missing": "1 run"},
-            ("missing", "2026-11-21 09:05 UTC", ""),
-        ),
-    ],
-)
-def test_the_index_says_who_made_an_entry_and_when(tmp_path, provenance, result, expected):
-    by = made(entry(tmp_path, provenance, result))
-    assert (by.state, by.when, by.runs) == expected
-
-
-def test_what_an_earlier_run_left_is_not_shown_beside_a_failure(tmp_path):
-    folder = entry(
-        tmp_path,
-        runs("computed"),
-        {"finished": LATE, "failure": "no luck", "parameters": {}, "seconds": 1.0},
-    )
-    (folder / "figure.svg").write_bytes(b"")
-    assert "no luck" in (page := index(tmp_path).read_text()) and "figure.svg" not in page
-    (folder / "result.json").unlink()
-    (folder / "table.csv").write_text("")
-    assert "figure.svg" in index(tmp_path).read_text()
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        ("provenance.json", '{"runs": [', "not JSON"),
-        ("provenance.json", '{"runs": [1]}', "no list of runs"),
-        (
-            "provenance.json",
-            '{"shared": {}, "arms": {"": {}}, "runs": [{"arm": ""}]}',
-            "a run without its address",
-        ),
-        (
-            "provenance.json",
-            '{"shared": 7, "arms": {"": {}}, "runs": [{"arm": ""}]}',
-            "no list of runs",
-        ),
-        (
-            "provenance.json",
-            json.dumps(runs("computed")).replace(EARLY, "yesterday"),
-            "Invalid isoformat string",
-        ),
-        ("result.json", '{"finished": "yesterday"}', "Invalid isoformat string"),
-        ("result.json", '{"seconds": "long"}', "its seconds are 'long', not a number"),
-        ("result.json", '{"seconds": 1' + "0" * 400 + "}", "OverflowError"),
-        ("result.json", None, "a pipe or a device, not a file"),
-        ("table.csv", "", "No columns to parse from file"),
-        ("table.csv", "a,b\n1,2\n", ""),
-        ("table.csv", None, "a pipe or a device, not a file"),
-        ("departures.csv", "", "No columns to parse from file"),
-        ("overview.csv", "", "No columns to parse from file"),
-        ("executed.ipynb", "{", "Notebook does not appear to be JSON"),
-        ("executed.ipynb", "[1]", ""),
-        ("executed.ipynb", None, "a pipe or a device, not a file"),
-    ],
-)
-def test_an_unreadable_file_is_named_in_its_place_and_the_others_are_shown(
-    tmp_path, name, content, reason
-):
-    """Without content it is a pipe that nobody writes to."""
-    for entry, result in {"a": "{}", "damaged": '{"seconds": 1}', "z": '{"seconds": 7}'}.items():
-        (tmp_path / entry).mkdir()
-        (tmp_path / entry / "result.json").write_text(result)
-    (tmp_path / "damaged/delta.csv").write_text(
-        "algorithm\n"
-    )  # a table is shown with Delta or not at all
-    (path := tmp_path / "damaged" / name).unlink(missing_ok=True)
-    if content is None:
-        os.mkfifo(path)
-    else:
-        path.write_text(content)
-    page = html.unescape(index(tmp_path).read_text())
-    (told,) = re.findall(r"unreadable: (.*)</p>", page)
-    assert told.startswith(f"damaged/{name} ") and reason in told and str(tmp_path) not in told
-    assert (
-        re.findall(r'<section id="(.*)">', page) == ["a", "damaged", "z"] and "<td>7 s</td>" in page
-    )
-
-
-def test_half_a_character_does_not_keep_the_page_from_being_written(tmp_path):
-    entry(tmp_path, result={"failure": "no \ud800 luck"})
-    assert "no ? luck" in index(tmp_path).read_text()
-
-
 def test_what_a_section_says_of_its_numbers_is_their_provenances(tmp_path):
     """Also where somebody drew them again after the grid did, with other seeds."""
     facts = runs("computed") | {"command": "reproduce table --seeds 0"}
@@ -826,39 +571,6 @@ def test_the_page_in_markdown_has_what_is_read_and_links_that_hold(executed):
     )
 
 
-def test_a_pages_tables_are_named_in_words(tmp_path):
-    by_row = pd.DataFrame(
-        {
-            "n_seeds": [3, 1],
-            "ci_low": [0.5, float("nan")],
-            "peak_memory_mib": [2.0, 3.0],
-            "rho_p": [1, 2],
-            "tau": [1, 2],
-        }
-    )
-    by_name = by_row[["n_seeds"]].set_axis(["one_name", "another"])
-    cells = pd.DataFrame({"a": ["21.8 ± 6.5 | 71.2", "+3.0 [+0.5, +5.5] *", "one of [1, 2]"]})
-    outputs = [
-        nbformat.v4.new_output("display_data", {"text/html": frame.to_html()})
-        for frame in (by_row, by_name, cells)
-    ]
-    nbformat.write(
-        nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=outputs)]),
-        tmp_path / "executed.ipynb",
-    )
-    pages.export(tmp_path / "executed.ipynb", tmp_path)
-    first, second, third = (tmp_path / "README.md").read_text().split("</table>")[:3]
-    heads = "".join(
-        f"<th>{name}</th>" for name in ("seeds", "95 % from", "peak memory, MiB", "ρ p", "τ")
-    )
-    assert f">{heads}</tr>" in first and "<tr><td>1</td><td></td><td>3.0</td>" in first
-    assert "<th></th><th>seeds</th>" in second and "<tr><th>one_name</th><td>3</td>" in second
-    assert [
-        f"<td{wraps}>{text}</td>" in third
-        for wraps, text in zip((" nowrap", " nowrap", ""), cells.a, strict=True)
-    ] == [True] * 3
-
-
 def test_a_page_ends_with_the_command_and_the_time_of_its_runs(tmp_path):
     assert pages.origin(tmp_path) == ""
     runs = [
@@ -890,40 +602,6 @@ def test_the_page_in_html_asks_no_other_server(executed):
 
 
 # --- what it costs to import, and parameters that arrive as text
-
-
-def imported_by(program):
-    lines = subprocess.check_output(
-        [sys.executable, "-P", "-c", f"{program}; import sys; print(*sys.modules)"],
-        text=True,
-        cwd=ROOT,
-    )
-    return set(lines.split())
-
-
-def test_a_child_starts_without_the_library():
-    """Its kernel imports it; the child itself knows papermill and nothing of ours."""
-    modules = imported_by(f"import runpy; runpy.run_path({child.__file__!r}, run_name='child')")
-    assert "jupyter_client" in modules
-    assert not {
-        name for name in modules if name.partition(".")[0] in ("torch", "pandas", "fedmuscle_lib")
-    }
-
-
-def test_a_notebook_imports_its_helper_for_nothing():
-    modules = imported_by(
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from fedmuscle_lib.reproduce import"
-        " literal"
-    )
-    assert not modules & {
-        "torch",
-        "papermill",
-        "pandas",
-        "jinja2",
-        "nbconvert",
-        "nbformat",
-        "fedmuscle_lib.runs",
-    }
 
 
 @pytest.mark.parametrize(
