@@ -11,7 +11,9 @@ MEASURED = """
 import json
 print(json.dumps({
     "within": [(z[user] @ z[user].T).tolist() for user in (1, 2)], "before": before.tolist(), "after": after.tolist(),
-    "strangers": strangers, "losses": losses.tolist(),
+    "strangers": strangers, "right": right, "losses": losses.tolist(),
+    "shapes": [[list(weights.shape) for weights in bodies[user].parameters()] for user in (1, 2)],
+    "lots": [one.tolist() for one in (first, second, public, new)],
 }))
 """
 
