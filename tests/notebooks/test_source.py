@@ -161,7 +161,8 @@ def test_every_parameter_can_name_the_folder_of_results_and_the_last_line_says_w
         )
         passed |= {ast.literal_eval(key) for key in given.keys}
     assert passed == set(declared(path)) - {"profile", "seeds", "output"}
-    assert re.fullmatch(r"print\((report\.)?written\(folder\)\)", code_cells(path)[-1].source)
+    last = code_cells(path)[-1].source.splitlines()[-1]
+    assert re.fullmatch(r"print\((report\.)?written\(folder\)\)", last)
 
 
 @every_notebook
