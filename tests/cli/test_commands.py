@@ -503,7 +503,7 @@ def test_a_notebook_is_laid_down_once(tmp_path, capsys):
     notebook = nbformat.read(path, as_version=4)
     assert notebook.cells[0].source.startswith("# Depth of heads: ")
     source = "\n".join(cell.source for cell in notebook.cells)
-    assert "NAME" not in source and 'results_folder("depth_of_heads", profile, output, ' in source
+    assert "NAME" not in source and '"depth_of_heads", profile, output' in source
     before = path.read_bytes()
     with pytest.raises(FileExistsError):
         lay_down("depth_of_heads", tmp_path)

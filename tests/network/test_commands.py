@@ -35,7 +35,7 @@ def test_keys_are_made_once(tmp_path, capsys):
     assert typed("keys", tmp_path, "--users", "1,2") == DONE and not capsys.readouterr().out
     assert (
         typed("keys", tmp_path, "--users", "1,x") == MISTAKE
-        and "users: numbers from 1" in capsys.readouterr().err
+        and "users: whole numbers" in capsys.readouterr().err
     )
 
 
