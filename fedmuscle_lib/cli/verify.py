@@ -84,9 +84,13 @@ def found(shipped: Store, places: dict[str, Path]) -> list[History]:
             if not said.settings:  # it can't be read
                 continue
             kind = named(said.system).settings
+            fields = kind.model_fields  # a run may name a setting that there is no more
+            known = {name: value for name, value in said.settings.items() if name in fields}
             own = {name: path for name, path in places.items() if name in kind.places()}
-            histories.append(stored(parse(kind, said.settings | own), shipped))
-    return [history for history in histories if history]
+            history = stored(parse(kind, known | own), shipped)
+            if history and history.provenance["address"] == entry.address:
+                histories.append(history)
+    return histories
 
 
 def verify(history: History, samples: float = SAMPLES) -> tuple[float, list[str]]:
