@@ -12,9 +12,9 @@ from typing import Any
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError, prefixed
 from fedmuscle_lib.core.files import put
+from fedmuscle_lib.core.ownership import NotOurs
 from fedmuscle_lib.core.tensors import like, load_tensors
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedloge.rounds import Rounds, inputs
@@ -51,13 +51,13 @@ def claim(folder: Path) -> None:
     was saved there before.
 
     Raises:
-        NotOurs: a link, or another file, lies there.
+        NotOurs: another file lies there.
     """
-    ownership.reach(path := folder / FILE, folder)
+    path = folder / FILE
     with suppress(DataError):
         if not path.exists() or load_tensors(path)[1].get("system") == Settings.system:
             return
-    raise ownership.NotOurs(
+    raise NotOurs(
         f"{path}: not a model that was saved by this command; move it away, or name another folder"
     )
 

@@ -27,9 +27,9 @@ from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError, unreadable
 from fedmuscle_lib.core.files import ROOT, named, read_json, user_path
+from fedmuscle_lib.core.ownership import refuse_others
 from fedmuscle_lib.core.tensors import load_tensors
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
@@ -93,7 +93,7 @@ def claim(settings: Settings, folder: Path) -> None:
     """
     for user in settings.members:
         place = _place(folder, user)
-        ownership.vacant(place, folder, ours=(place / ABOUT).is_file())
+        refuse_others(place, ours=(place / ABOUT).is_file())
         place.mkdir(parents=True, exist_ok=True)
 
 

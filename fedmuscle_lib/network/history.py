@@ -15,7 +15,6 @@ from filelock import FileLock, Timeout
 
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.ownership import clear
 from fedmuscle_lib.network.messages import Report
 from fedmuscle_lib.network.terms import Terms
 from fedmuscle_lib.runs.store import Busy
@@ -58,7 +57,8 @@ def alone(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(str(folder / "lock"), timeout=0):
-            clear(folder, _HALF)
+            for path in [path for pattern in _HALF for path in folder.glob(pattern)]:
+                path.unlink()
             yield
     except Timeout:
         raise Busy(f"{folder}: another process uses it") from None

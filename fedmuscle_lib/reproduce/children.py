@@ -22,10 +22,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import line_of
 from fedmuscle_lib.core.files import put, python_path, user_path, write
 from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE
+from fedmuscle_lib.core.ownership import refuse_others
 from fedmuscle_lib.reproduce import child, pages
 
 _PARTING = (  # jupyter_client interrupts a kernel before it ends it, which some then report
@@ -155,14 +155,11 @@ def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chil
     try:
         return _execute(path, folder, parameters, children)
     except KeyboardInterrupt:
-        ownership.remove(
-            folder,
-            [
-                place.name
-                for place in _files(folder)
-                if place.name not in before and place.suffix in _KINDS
-            ],
-        )
+        for place in _files(folder):
+            if place.name not in before and place.suffix in _KINDS:
+                place.unlink()
+        with suppress(OSError):  # it is not empty
+            folder.rmdir()
         for name, content in before.items():
             put(folder / name, content)
         raise
@@ -176,7 +173,7 @@ def claim(folder: Path) -> None:
         NotOurs: it holds something else.
     """
     ours = any((folder / name).is_file() for name in (PROVENANCE, OUTCOME, _EXECUTED, _PART))
-    ownership.vacant(folder, folder.parent.parent, ours=ours)
+    refuse_others(folder, ours)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -185,9 +182,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: Children) -> Outcome:
     part, executed = folder / _PART, folder / _EXECUTED
-    for earlier in (part, executed):
-        ownership.reach(earlier, folder)
-    ownership.discard(part)  # by an execution that failed or was killed
+    part.unlink(missing_ok=True)  # by an execution that failed or was killed
     started = time.monotonic()
     # relative paths, because papermill writes them into the notebook
     spec = {
@@ -226,7 +221,7 @@ def _followed(process: subprocess.Popen[str], folder: Path, children: Children) 
     code = process.wait()
     if code and children.ending:
         raise KeyboardInterrupt
-    ownership.discard(folder / LOG)
+    (folder / LOG).unlink(missing_ok=True)
     if code:
         write(folder / LOG, "\n".join(lines) + "\n")
     return code, _telling(lines)

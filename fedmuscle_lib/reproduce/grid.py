@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from fedmuscle_lib.core.notebooks import FIGURES, NOTEBOOKS
-from fedmuscle_lib.core.ownership import headed
+from fedmuscle_lib.core.ownership import refuse_other_file
 from fedmuscle_lib.reproduce import children
 from fedmuscle_lib.reproduce.children import Children, Outcome
 from fedmuscle_lib.reproduce.estimate import announcement
@@ -86,7 +86,7 @@ def reproduce(
         planned += [(path, usual | parameters) for parameters in made]
     for path, given in planned:
         children.claim(target / folder_of(path, given))
-    headed(target / "index.html", START)
+    refuse_other_file(target / "index.html", START)
     at_a_time = min(jobs, len(planned))
     sources = (
         {"FEDMUSCLE_SHIPPED": "1", "FEDMUSCLE_COMPUTE": "0"}

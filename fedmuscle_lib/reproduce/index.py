@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import read_bytes, read_json, write
 from fedmuscle_lib.core.notebooks import FIGURES, OUTCOME, PROVENANCE, fits, runs_of
-from fedmuscle_lib.core.ownership import headed
+from fedmuscle_lib.core.ownership import refuse_other_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,7 @@ def index(folder: Path) -> Path:
         for path in folder.iterdir()
         if any(os.path.exists(path / name) for name in (OUTCOME, "table.csv"))
     )
-    headed(page := folder / "index.html", START)
+    refuse_other_file(page := folder / "index.html", START)
     text = environment.get_template(_TEMPLATE.name).render(
         profile=folder.name, sections=[_section(entry) for entry in entries]
     )
