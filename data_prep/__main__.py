@@ -24,11 +24,10 @@ from data_prep.io.build import Place, Run, plan, prepare
 from data_prep.io.entry import Entry, Option, SourceError
 from data_prep.io.fetch import Source
 from data_prep.io.writers import LAYOUT
-from fedmuscle_lib.core.command_line import App
-from fedmuscle_lib.core.exit_codes import carried_out
+from fedmuscle_lib.core.command_line import carried_out
 from fedmuscle_lib.core.files import ROOT
 
-app = App(
+app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     help=__doc__.replace("``", ""),
@@ -244,9 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A full disk, a damaged archive and a network failure are 2 too.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    return carried_out(
-        app, arguments, "python -m data_prep", (OSError, SourceError, ArithmeticError)
-    )
+    return carried_out(app, arguments, "python -m data_prep", (SourceError, ArithmeticError))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A notebook that failed and a run that differs are 1 too.
     """
-    from fedmuscle_lib.core.exit_codes import INTERRUPTED, carried_out
+    from fedmuscle_lib.core.command_line import INTERRUPTED, carried_out
 
     try:
         from fedmuscle_lib.cli import app

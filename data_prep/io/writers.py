@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from fedmuscle_lib.core.files import named, put
+from fedmuscle_lib.core.files import put
 from fedmuscle_lib.data.labelled_sets import FOLDER
 from fedmuscle_lib.data.public import CAPTIONS
 
@@ -85,10 +85,7 @@ def write_images(
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"{stem}{i:06d}.png" for i in range(len(images))]
     for name, image in zip(names, images, strict=True):
-        with named(folder / name):
-            Image.fromarray(image).save(
-                folder / name, optimize=False, compress_level=compress_level
-            )
+        Image.fromarray(image).save(folder / name, optimize=False, compress_level=compress_level)
     return names
 
 

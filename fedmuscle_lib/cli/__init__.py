@@ -25,12 +25,11 @@ from fedmuscle_lib.cli import (
     verify,
 )
 from fedmuscle_lib.cli.form import add
-from fedmuscle_lib.core.command_line import App
 from fedmuscle_lib.creamfl.settings import Settings as Paired
 from fedmuscle_lib.fedloge.settings import Settings as LongTailed
 from fedmuscle_lib.fedmuscle.settings import Settings
 
-app = App(
+app = typer.Typer(
     help="FedMuscle: run an experiment, regenerate the notebooks, look after stored runs, measure.",
     add_completion=False,
     rich_markup_mode="rich",  # groups of options; errors are told by `__main__`

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedmuscle_lib.cli.options import Parameters, Profile, named_values, numbers_of
-from fedmuscle_lib.core.exit_codes import DONE, FAILURE
+from fedmuscle_lib.core.command_line import DONE, FAILURE
 from fedmuscle_lib.reproduce import reproduce
 from fedmuscle_lib.runs.settings import try_device
 

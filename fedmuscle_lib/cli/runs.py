@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from fedmuscle_lib.core.command_line import App
 from fedmuscle_lib.core.files import read_json, write
 from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE, flat, reference_parameters, runs_of
 from fedmuscle_lib.report.provenance import option, write_provenance
@@ -20,7 +19,7 @@ from fedmuscle_lib.runs.archive import ARCHIVE
 
 _OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
 
-app = App(help="List the stored runs, delete some, ship those behind a reference.")
+app = typer.Typer(help="List the stored runs, delete some, ship those behind a reference.")
 
 
 @app.callback(invoke_without_command=True)

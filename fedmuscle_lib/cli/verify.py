@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fedmuscle_lib.cli.options import Profile
-from fedmuscle_lib.core.exit_codes import DONE, FAILURE
+from fedmuscle_lib.core.command_line import DONE, FAILURE
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.fedmuscle.profiles import PROFILES

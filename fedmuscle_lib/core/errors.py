@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-import re
-import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from safetensors import SafetensorError
-
-_MEMORY = re.compile(
-    "allocate|out of memory|not enough memory|size calculation overflowed", re.IGNORECASE
-)  # in torch's and numpy's words
-
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether the memory was too small, whichever library says so."""
-    if isinstance(error, MemoryError) or isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return True
-    return isinstance(error, RuntimeError | SafetensorError) and bool(_MEMORY.search(str(error)))
+    """Return whether the memory was too small, in numpy's or torch's words."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and "memory" in str(error)
+    )
 
 
 class Diverged(ValueError):
@@ -99,20 +90,11 @@ def remark(text: str, *values: object) -> None:
 
 def shown(value: object) -> str:
     """A value from a file as errors may print it: ASCII, short and on one line."""
-    return line_of(_SHORT.repr(value)).encode("ascii", "backslashreplace").decode()
+    return line_of(ascii(value), 60)
 
 
 def line_of(text: str, most: int = 200) -> str:
     """A text on one line, cut behind so many characters, without what a terminal would obey."""
-    line = " ".join(text.split())
-    line = printable(line[: most + 1])
+    words = " ".join(text.split())
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words[: most + 1])
     return line if len(line) <= most else f"{line[:most]}..."
-
-
-def printable(text: str) -> str:
-    """A text with an escape in the place of each character that can't be seen."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 60

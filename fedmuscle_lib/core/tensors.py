@@ -17,30 +17,8 @@ from torch import Tensor
 
 from fedmuscle_lib.core.errors import DataError, NotFinite, RefusedMessage, line_of, unreadable
 
-
-def plain(sender: str, what: str, value: object, device: torch.device) -> Tensor:
-    """Return ``value`` if it is a dense tensor on ``device``.
-
-    Args:
-        sender: who sent it, such as "user 5", and what: the message by name; for errors.
-
-    Raises:
-        RefusedMessage: naming the sender, for anything else.
-    """
-    if type(value) is not Tensor or value.layout != torch.strided:
-        raise RefusedMessage(
-            f"{sender} sent {what} as a {type(value).__name__}; a dense tensor is expected"
-        )
-    if value.device.type != device.type or device.index not in (None, value.device.index):
-        raise RefusedMessage(f"{sender} sent {what} on {value.device}; {device} is expected")
-    return value
-
-
-def own_copy(value: Tensor) -> Tensor:
-    """Return the numbers in memory of the receiver's own, so that nothing that happens to ``value``
-    later changes them.
-    """
-    return torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.detach())
+_WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64)
+_FRACTIONAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -53,22 +31,9 @@ class Numbers:
     high: float = inf
     whole: bool = False
 
-    @property
-    def types(self) -> tuple[torch.dtype, ...]:
-        """Types of tensors that they can come in."""
-        return _WHOLE if self.whole else _FRACTIONAL
-
     def __str__(self) -> str:
-        kind = "whole numbers" if self.whole else "floating-point numbers"
-        return (
-            kind
-            if self == Numbers(whole=self.whole)
-            else f"{kind} from {self.low:g} to {self.high:g}"
-        )
-
-
-_WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64)
-_FRACTIONAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+        bounds = "" if self.high == inf else f" from {self.low:g} to {self.high:g}"
+        return ("whole numbers" if self.whole else "floating-point numbers") + bounds
 
 
 def copied(
@@ -79,19 +44,29 @@ def copied(
     device: torch.device,
     numbers: Numbers = Numbers(),
 ) -> Tensor:
-    """Return the receiver's own copy of a tensor of this shape whose type holds such numbers.
+    """Return the receiver's own copy of a dense tensor, which nothing that happens to ``value``
+    later changes.
+
+    Args:
+        sender: who sent it, such as "user 5", and what: the message by name; for errors.
 
     Raises:
-        RefusedMessage: naming the sender, as :func:`plain`, or for another type or shape.
+        RefusedMessage: naming the sender; it is no tensor of this shape on ``device``, or its type
+            holds other numbers.
     """
-    tensor = plain(sender, what, value, device)
-    if tensor.dtype not in numbers.types:
-        raise RefusedMessage(f"{sender} sent {what} as {tensor.dtype}; {numbers} are expected")
-    if tuple(tensor.shape) != shape:
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
         raise RefusedMessage(
-            f"{sender} sent {what} of shape {tuple(tensor.shape)}; {shape} is expected"
+            f"{sender} sent {what} as a {type(value).__name__}; a dense tensor is expected"
         )
-    return own_copy(tensor)
+    if value.device.type != device.type:
+        raise RefusedMessage(f"{sender} sent {what} on {value.device}; {device} is expected")
+    if value.dtype not in (_WHOLE if numbers.whole else _FRACTIONAL):
+        raise RefusedMessage(f"{sender} sent {what} as {value.dtype}; {numbers} are expected")
+    if value.shape != shape:
+        raise RefusedMessage(
+            f"{sender} sent {what} of shape {tuple(value.shape)}; {shape} is expected"
+        )
+    return value.detach().clone(memory_format=torch.contiguous_format)
 
 
 def unit_rows(
@@ -130,7 +105,7 @@ def like(value: object, ours: Tensor) -> bool:
     """Return whether ``value`` is a tensor of the same shape and type, and can take the place of
     ours.
     """
-    return type(value) is Tensor and value.shape == ours.shape and value.dtype == ours.dtype
+    return isinstance(value, Tensor) and value.shape == ours.shape and value.dtype == ours.dtype
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from fedmuscle_lib.core.errors import DataError, prefixed, remark, shown, unreadable
-from fedmuscle_lib.core.files import opened, parse_any, read_bytes
+from fedmuscle_lib.core.files import parse_json, read_bytes
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.layout import refuse_unfinished
 from fedmuscle_lib.data.samples import MOSTLY, Samples, share_in
@@ -127,12 +127,8 @@ def read(data_dir: Path, name: str, image_size: int | None = None) -> LabelledSe
 
 
 def _classes(path: Path) -> tuple[str, ...]:
-    names = parse_any(read_bytes(path), str(path))
-    if (
-        not isinstance(names, list)
-        or len(names) < 2
-        or not all(isinstance(name, str) and name for name in names)
-    ):
+    names = parse_json(read_bytes(path), str(path), list)
+    if len(names) < 2 or not all(isinstance(name, str) and name for name in names):
         raise DataError(f"{path}: not a list of the names of two classes or more")
     if len(set(names)) < len(names):
         raise DataError(f"{path}: two classes have the same name")
@@ -148,9 +144,8 @@ def _split(folder: Path, split: str, classes: tuple[str, ...], image_size: int |
 
 def _read_arrays(path: Path, classes: tuple[str, ...], image_size: int | None) -> Images:
     with (
-        opened(path) as file,
         unreadable(f"{path}: lacks readable arrays `images` and `labels`"),
-        np.load(file) as packed,
+        np.load(path) as packed,
     ):
         images, labels = packed["images"], packed["labels"]
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or not images.size:

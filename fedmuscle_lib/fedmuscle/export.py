@@ -28,7 +28,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fedmuscle_lib.core.errors import DataError, unreadable
-from fedmuscle_lib.core.files import ROOT, named, read_json, user_path
+from fedmuscle_lib.core.files import ROOT, read_json, user_path
 from fedmuscle_lib.core.ownership import refuse_others
 from fedmuscle_lib.core.tensors import load_tensors
 from fedmuscle_lib.core.torch_state import fixed_state
@@ -77,7 +77,7 @@ def save(rounds: Rounds, folder: Path) -> None:
     claim(rounds.settings, folder)
     for client in rounds.federation.clients:
         place = _place(folder, client.user)
-        with TemporaryDirectory(dir=folder) as new, named(place):
+        with TemporaryDirectory(dir=folder) as new:
             _save(client, rounds, Path(new))
             for name in ADAPTER:  # the user who is replaced may have had one
                 (place / name).unlink(missing_ok=True)

@@ -5,6 +5,7 @@ before the first adapted layer.
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedmuscle_lib.core.files import reserve
 from fedmuscle_lib.models.base import State, UserModel
 
 # samples that pass at once: fixed, so that a state does not depend on who asks for it first
@@ -123,7 +123,9 @@ class FrozenStates:
             )
         path = Path(self._folder.name) / str(len(list(Path(self._folder.name).iterdir())))
         try:
-            reserve(path, size)
+            with path.open("wb") as file:
+                if hasattr(os, "posix_fallocate"):  # a full disk would end who writes in a hole
+                    os.posix_fallocate(file.fileno(), 0, size)
         except OSError as error:
             raise OSError(
                 f"{path.parent}: no room for {size / 1e9:.1f} GB of frozen states ({error}); TMPDIR"

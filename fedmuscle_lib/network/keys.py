@@ -25,7 +25,6 @@ from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import read_bytes
 
 VALID = timedelta(days=365)  # of a certificate
-_MOST = 1 << 16  # bytes of a key's file
 _PRIVATE = (
     serialization.Encoding.PEM,
     serialization.PrivateFormat.PKCS8,
@@ -103,7 +102,7 @@ def private_key(path: Path) -> Ed25519PrivateKey:
         DataError: naming the file; it is no Ed25519 key in PEM, or others than its owner may read
             it.
     """
-    content = read_bytes(path, _MOST)
+    content = read_bytes(path)
     if os.name == "posix" and path.stat().st_mode & 0o077:
         raise DataError(f"{path}: others may read this private key; `chmod 600` takes that away")
     try:
@@ -123,7 +122,7 @@ def public_key(path: Path) -> str:
     it is no Ed25519 key in PEM.
     """
     try:
-        key = serialization.load_pem_public_key(read_bytes(path, _MOST))
+        key = serialization.load_pem_public_key(read_bytes(path))
     except ValueError:
         key = None
     if not isinstance(key, Ed25519PublicKey):

@@ -37,7 +37,7 @@ from fedmuscle_lib.network.public import part
 from fedmuscle_lib.network.terms import Address, Limits, Terms
 
 _SESSION = "session"  # metadata of calls
-_MOST_PEM, _MOST_ANSWER = 1 << 20, 1 << 28  # bytes
+_MOST_ANSWER = 1 << 28  # bytes
 _GRACE = 1.0  # seconds that a server gives calls to end
 _SPARE = 10.0  # seconds of a call beside those for which it waits for others
 # seconds of a connection; then a party opens another, and calls that go on longer than an honest
@@ -160,7 +160,7 @@ def listening(
         if certificate is None or key is None:
             port = server.add_insecure_port(str(address))
         else:
-            pair = (read_bytes(key, _MOST_PEM), read_bytes(certificate, _MOST_PEM))
+            pair = (read_bytes(key), read_bytes(certificate))
             port = server.add_secure_port(str(address), grpc.ssl_server_credentials([pair]))
     except RuntimeError as error:
         raise OSError(f"{address}: can't listen there ({line_of(str(error))})") from None
@@ -192,9 +192,7 @@ class Connection:
     ) -> None:
         self._address, self._limits, self._tell = address, limits, tell
         self.session, self._end = "", time.monotonic() + limits.seconds
-        self._trusted = (
-            None if root is None else grpc.ssl_channel_credentials(read_bytes(root, _MOST_PEM))
-        )
+        self._trusted = None if root is None else grpc.ssl_channel_credentials(read_bytes(root))
         self._open()
 
     def _open(self) -> None:

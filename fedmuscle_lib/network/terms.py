@@ -25,7 +25,6 @@ from fedmuscle_lib.runs import settings as any_run
 from fedmuscle_lib.tasks import TASKS
 
 FORMAT = 1  # of messages and checkpoints; parties of another one are refused
-_MOST_TOML = 1 << 20  # bytes
 _HERE = "folder of the file"  # in pydantic's context: where relative paths start
 Place = Annotated[
     Path,
@@ -414,7 +413,7 @@ def read(kind: type[F], path: Path | None, given: Mapping[str, Any]) -> F:
     name, content = str(path or "the command line"), {}
     if path is not None:
         try:
-            content = tomllib.loads(read_bytes(path, _MOST_TOML).decode())
+            content = tomllib.loads(read_bytes(path).decode())
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ValueError(f"{path}: not TOML ({line_of(str(error))})") from None
     for field, value in given.items():

@@ -26,7 +26,6 @@ _MOMENTS = {
     "after_alignment": "After the last alignment",
     "after_local": "After the last local update",
 }
-_MOST = 1 << 28  # bytes of a file that the page shows
 _TEMPLATE = Path(__file__).with_name("index.html.j2")
 START = _TEMPLATE.read_bytes().partition(b"{{")[0]  # of every page
 
@@ -192,7 +191,7 @@ def _claim(entry: Path) -> str:
     for name in ("executed.ipynb", "executed.part.ipynb"):
         if (path := entry / name).exists():
             with _blamed(path):
-                cells = nbformat.reads(read_bytes(path, _MOST).decode("utf8"), as_version=4).cells
+                cells = nbformat.reads(read_bytes(path).decode("utf8"), as_version=4).cells
                 text = next(
                     (
                         cell.source
@@ -264,7 +263,7 @@ def _frame(path: Path, **options: Any) -> pd.DataFrame:
     import pandas as pd
 
     with _blamed(path):
-        return pd.read_csv(BytesIO(read_bytes(path, _MOST)), **options)
+        return pd.read_csv(BytesIO(read_bytes(path)), **options)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbe
         ("runs delte", "No such command 'delte'"),
         ("runs delete", "name addresses, or --interrupted"),
         ("runs delete 0123", "no computed run '0123'"),
-        ("runs delete  ", "an argument: the value is empty"),
+        ("runs delete  ", "the value is empty"),
         ("runs ship nowhere", "nowhere: no notebook's results lie there"),
         ("verify --sample 0", "--sample"),
         ("verify --sample 1 --profile nothing", "unknown profile 'nothing'"),
@@ -162,7 +162,6 @@ def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, sto
     [
         (RuntimeError("of torch:\na second line"), 1, "of torch: a second line"),
         (Diverged("user 5: the loss is not finite"), 1, "user 5: the loss is not finite"),
-        (OSError(28, "No space left on device", "there"), 1, "there: No space left on device"),
         (PermissionError(13, "Permission denied", "there"), 2, "there: Permission denied"),
         (KeyboardInterrupt(), 130, None),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedmuscle_lib.cli import app
-from fedmuscle_lib.core.exit_codes import DONE, FAILURE, MISTAKE, carried_out
+from fedmuscle_lib.core.command_line import DONE, FAILURE, MISTAKE, carried_out
 from fedmuscle_lib.network import party, serve
 from fedmuscle_lib.network.terms import PartyFile
 
