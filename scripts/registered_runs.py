@@ -74,9 +74,7 @@ def registered() -> Iterator[Settings | None]:
         for public in ("voc", "coco", "cifar100"):
             for name in TABLE1:
                 yield arm(name, seed=seed, public=public)
-    for seed in range(
-        10
-    ):  # Table 7 with each objective's best temperature; pairwise has it already
+    for seed in range(10):  # Table 7, best temperatures; pairwise has its own already
         for public in ("voc", "coco", "cifar100"):
             yield arm("fedmuscle", tau=0.1, tau_prime=0.075, public=public, seed=seed)
             yield arm("gramian", options={"gramian.tau": 0.01}, public=public, seed=seed)

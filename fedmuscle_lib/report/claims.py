@@ -1,23 +1,19 @@
-"""The paper's empirical claims, each decided by a test on committed CSV files: ``claims.toml``
-lists them.
+"""The ledger: the registered claims, each decided by a test on committed CSV files.
 
-A claim is about contrasts: sums and differences of single rows' values on the same seeds. It says
-that each of them is above 0, or that each is within a margin of 0. The tests are Student's t over
-seeds, two-sided. p-values are corrected for the number of claims (Holm 1979). A claim with several
-contrasts is reproduced if all of them are as it says, so its p-value is the largest (Berger 1982);
-it is contradicted if one is on the other side, and that one's p-value is multiplied by their
-number.
+``figures/<profile>/claims/registered.toml`` lists the claims and says how they are tested; it was
+committed before the runs that decide them. A claim is about contrasts: sums and differences of
+single rows' values on the same seeds. It says that each of them is above 0, or within a margin of
+0.
 """
 
 from __future__ import annotations
 
 import shlex
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isnan, nan
+from math import inf, isnan, nan, sqrt
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 from scipy.stats import t as student
@@ -25,178 +21,163 @@ from scipy.stats import t as student
 from fedmuscle_lib.report.statistics import markdown, with_interval
 
 LEVEL = 0.05
-_COLUMNS = [
-    "claim",
-    "where",
-    "unit",
-    "difference",
-    "ci_low",
-    "ci_high",
-    "n_seeds",
-    "decidable",
-    "p",
-    "verdict",
-]
+NOTHING = 2.0  # points of Delta within which two arms do not differ
+POINTS = "points of Δ"
+WORDS = ("holds", "opposite", "no difference", "open")
+_MOST_SEEDS = 1000  # a search for more is in vain
+_COLUMNS = ["claim", "family", "where", "by", "unit", "difference", "ci_low", "ci_high", "n_seeds"]
+_COLUMNS += ["p", "word", "paper", "size", "seeds_needed"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What the paper says, and the rows that decide it.
+    """What is claimed, and the rows that decide it.
 
     Attributes:
         text: the claim in a sentence.
+        family: p-values are corrected within the claims of one family.
         where: its place in the paper.
+        by: "paper" or "ours".
         file: CSV file below the folder of a profile, with a row a seed.
         contrasts: each a list of rows such as "+public=voc algorithm=fedmuscle", whose sign begins
-            it.
+            it; a row of another file begins with that file's name.
+        seeds: those that decide.
         within: how far from 0 a contrast may be that the claim calls small; None if the claim is
             that contrasts are above 0.
+        paper: what the paper prints for each contrast, if it does.
+        seen: seeds whose values had been seen when the claim was registered.
         column: of the file.
         unit: of the column.
     """
 
     text: str
+    family: str
     where: str
+    by: str
     file: str
     contrasts: Sequence[Sequence[str]]
+    seeds: Sequence[int]
     within: float | None = None
+    paper: Sequence[float] = ()
+    seen: Sequence[int] = ()
     column: str = "delta"
-    unit: str = "points of Δ"
+    unit: str = POINTS
 
 
-class _Tested(NamedTuple):
-    """A contrast: its mean, its standard error, seeds, whether it is on the claim's side, and the
-    p-value of its side.
-    """
-
+@dataclass(frozen=True)
+class _Contrast:
     mean: float
-    error: float
-    n: int
-    holds: bool
-    p: float
+    deviation: float  # over seeds, ddof = 1
+    paper: float
 
-    def half(self, tails: float) -> float:
-        """Half the width of an interval that leaves so much probability outside; NaN on one
-        seed.
-        """
-        return float(student.ppf(1 - tails / 2, self.n - 1)) * self.error
+    def p_above(self, border: float, n: int) -> float:
+        """The p-value of Student's t that the mean is above ``border``."""
+        return float(student.sf((self.mean - border) / self.error(n), n - 1))
+
+    def p_below(self, border: float, n: int) -> float:
+        return 1 - self.p_above(border, n)
+
+    def p_within(self, border: float, n: int) -> float:
+        """Below 5 % if the 90 % interval lies within ``border`` of 0."""
+        return max(self.p_above(-border, n), self.p_below(border, n))
+
+    def error(self, n: int) -> float:
+        return max(self.deviation / sqrt(n), 1e-12)
+
+    def interval(self, n: int) -> tuple[float, float]:
+        half = float(student.ppf(1 - LEVEL / 2, n - 1)) * self.error(n)
+        return self.mean - half, self.mean + half
 
 
-def claims() -> list[Claim]:
-    """The claims of ``claims.toml``, in its order."""
-    listed = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf8"))["claim"]
-    return [Claim(**one) for one in listed]
+def registered(folder: Path) -> list[Claim]:
+    """The claims that are registered for a profile, by the folder of its pages."""
+    path = folder / "claims" / "registered.toml"
+    return [Claim(**one) for one in tomllib.loads(path.read_text(encoding="utf8"))["claim"]]
 
 
-def decided(folder: Path, listed: list[Claim]) -> pd.DataFrame:
+def decided(folder: Path, claims: Iterable[Claim]) -> pd.DataFrame:
     """Decide each claim on the CSV files below a profile's folder.
 
     Returns:
-        claim, where, unit, difference (of the contrast that decides), ci_low, ci_high (not
-        corrected), n_seeds, decidable (a difference from the claim's border that is decided for
-        sure, whatever the other claims' p-values), p (corrected for the number of all listed
-        claims, whether they have runs or not, so that no verdict depends on what else was run),
-        verdict: "reproduced", "contradicted", "undecided", "untested" (on one seed) or, where the
-        profile has no such rows, "not run".
+        claim, family, where, by, unit; difference, ci_low, ci_high (95 %, not corrected) of the
+        contrast that decides; n_seeds; p (of the claim's side, corrected within its family unless
+        the claim is about a margin); word, one of ``WORDS``, or "" unless all of its seeds are
+        there; paper and size ("excluded" if what the paper prints for this contrast lies outside
+        the interval, else "compatible"); and for an open claim seeds_needed, with which this mean
+        and deviation would decide it.
     """
-    rows = []
-    for claim in listed:
-        found = [_tested(values, claim.within) for values in _contrasts(folder / claim.file, claim)]
-        row = {
-            "claim": claim.text,
-            "where": claim.where,
-            "unit": claim.unit,
-            "holds": None,
-            "p": nan,
-            "n_seeds": 0,
-        }
-        if found:
-            against = [one for one in found if not one.holds]
-            one = (
-                min(against, key=lambda one: one.p)
-                if against
-                else max(found, key=lambda one: one.p)
-            )
-            half, sure = (
-                one.half(LEVEL),
-                one.half(LEVEL / len(listed) / (len(found) if against else 1)),
-            )
-            row |= {
-                "difference": one.mean,
-                "ci_low": one.mean - half,
-                "ci_high": one.mean + half,
-                "decidable": sure,
-            }
-            row |= {
-                "n_seeds": one.n,
-                "holds": one.holds,
-                "p": one.p * len(found) if against else one.p,
-            }
-        rows.append(row)
-    out = pd.DataFrame(rows).reindex(columns=[*_COLUMNS, "holds"])
-    out["p"] = holm(out.p, len(listed))
-    out["verdict"] = [_verdict(row.holds, row.p) for row in out.itertuples()]
+    rows = [_tested(folder, claim) for claim in claims]
+    out = pd.DataFrame(rows)
+    for p in ("p_holds", "p_opposite"):
+        corrected = out.groupby("family", sort=False)[p].transform(holm)
+        out[p] = corrected.where(~out.margin | (p == "p_opposite"), out[p])
+    known = out.p_holds.notna()
+    out["word"] = ""
+    out.loc[known, "word"] = "open"
+    out.loc[known & out.nothing, "word"] = "no difference"
+    out.loc[out.p_opposite < LEVEL, "word"] = "opposite"
+    out.loc[out.p_holds < LEVEL, "word"] = "holds"
+    out["p"] = out.p_opposite.where(out.word == "opposite", out.p_holds)
+    against = out.word == "opposite"
+    for column in ("difference", "ci_low", "ci_high", "paper"):
+        out[column] = out[f"{column}_against"].where(against, out[column])
+    printed = out.paper.notna() & known
+    excluded = (out.paper < out.ci_low) | (out.paper > out.ci_high)
+    out["size"] = excluded.map({True: "excluded", False: "compatible"}).where(printed, "")
+    out["seeds_needed"] = out.seeds_needed.where(out.word == "open").astype("Int64")
     return out[_COLUMNS]
 
 
-def verdicts(folder: Path) -> dict[str, str]:
-    """Verdicts by notebook, such as "2 reproduced, 1 undecided", as the ``claims.csv`` of a
-    profile's folder has them.
-    """
-    if not (path := folder / "claims" / "claims.csv").exists():
-        return {}
-    found, texts = pd.read_csv(path), {claim.text: claim.file.split("/")[0] for claim in claims()}
-    found = found[found.verdict != "not run"]
-    return {
-        str(name): counted(each) for name, each in found.groupby(found.claim.map(texts)).verdict
-    }
-
-
 def ledger(found: pd.DataFrame) -> str:
-    """The claims as :func:`decided` returns them, in a Markdown table."""
-    rows = [["claim", "where", "verdict", "difference", "decidable", "unit", "seeds", "p"]]
-    for row in found.itertuples():
-        tested = [
-            with_interval(row.difference, row.ci_low, row.ci_high).replace(
-                " ", "\N{NO-BREAK SPACE}"
-            ),
-            f"{row.decidable:.2f}",
-            row.unit,
-            str(row.n_seeds),
-            f"{row.p:.3f}",
-        ]
-        cells = (
-            ["" if cell == "nan" else cell for cell in tested]
-            if row.n_seeds
-            else [""] * len(tested)
-        )
-        rows.append([row.claim, row.where, row.verdict, *cells])
+    """The claims that have runs, as :func:`decided` returns them, in a Markdown table."""
+    rows = [["claim", "where", "word", "size", "difference", "paper", "unit", "seeds", "p"]]
+    for one in found[found.n_seeds > 1].itertuples():
+        difference = with_interval(one.difference, one.ci_low, one.ci_high)
+        paper = "" if isnan(one.paper) else f"{one.paper:+.2f}"
+        p = "" if isnan(one.p) else f"{one.p:.3f}" if one.p >= 0.001 else "< 0.001"
+        word = f"open ({one.seeds_needed} seeds)" if one.word == "open" else one.word
+        numbers = [difference.replace(" ", "\N{NO-BREAK SPACE}"), paper, one.unit, str(one.n_seeds)]
+        rows.append([one.claim, one.where, word, one.size, *numbers, p])
     return markdown(rows)
 
 
-def counted(verdicts: pd.Series) -> str:
-    """How many there are of each verdict, without "not run", such as "2 reproduced, 1
-    undecided".
-    """
-    return ", ".join(
-        f"{n} {verdict}"
-        for verdict, n in verdicts[verdicts != "not run"].value_counts(sort=False).items()
-    )
-
-
-def holm(p: pd.Series, family: int | None = None) -> pd.Series:
-    """p-values corrected for their number, so that the chance of one false verdict is at most the
-    level; NaN stays.
-
-    Args:
-        family: how many questions were asked, also those without a p-value; by default as many as
-            have one.
+def holm(p: pd.Series) -> pd.Series:
+    """p-values corrected for their number (Holm 1979), so that the chance of one false word is at
+    most the level. A NaN stays, and counts: its question was asked too.
     """
     known = p.dropna().sort_values()
-    most = family or len(known)
-    return (
-        (known * list(range(most, most - len(known), -1))).cummax().clip(upper=1.0).reindex(p.index)
-    )
+    factors = range(len(p), len(p) - len(known), -1)
+    return (known * list(factors)).cummax().clip(upper=1.0).reindex(p.index)
+
+
+def of_notebook(folder: Path, notebook: str) -> pd.DataFrame:
+    """The committed ledger's rows of a profile that a notebook's tables decide; none where the
+    profile has no ledger.
+    """
+    if not (path := folder / "claims" / "claims.csv").exists():
+        return pd.DataFrame(columns=_COLUMNS)
+    ledger = pd.read_csv(path, converters={"word": str, "size": str})
+    places = {(c.text, c.family): c.file.split("/")[0] for c in registered(folder)}
+    return ledger[
+        [places.get(key) == notebook for key in zip(ledger.claim, ledger.family, strict=True)]
+    ]
+
+
+def words(folder: Path) -> dict[str, str]:
+    """By notebook, what :func:`counted` says of its rows in a profile's committed ledger."""
+    if not (folder / "claims" / "claims.csv").exists():
+        return {}
+    notebooks = {claim.file.split("/")[0] for claim in registered(folder)}
+    found = {name: counted(of_notebook(folder, name).word) for name in notebooks}
+    return {name: each for name, each in found.items() if each}
+
+
+def counted(words: pd.Series) -> str:
+    """How many there are of each word, such as "12 holds, 3 open"; claims without runs are not
+    counted.
+    """
+    counts = [(word, int((words == word).sum())) for word in WORDS]
+    return ", ".join(f"{n} {word}" for word, n in counts if n)
 
 
 def selected(rows: pd.DataFrame, where: str) -> pd.DataFrame:
@@ -210,40 +191,78 @@ def selected(rows: pd.DataFrame, where: str) -> pd.DataFrame:
     return rows
 
 
-def _contrasts(path: Path, claim: Claim) -> list[pd.Series]:
-    """The value of each contrast on every seed that all of its rows have; none if a row is not
-    there.
-    """
-    if not path.exists():
-        return []
-    rows, found = pd.read_csv(path), []
-    for contrast in claim.contrasts:
-        terms = []
-        for term in contrast:
-            own = selected(rows, term[1:])
-            if own.empty:
-                return []
-            terms.append(
-                (-1 if term[0] == "-" else 1) * own.set_index("seed")[claim.column].astype(float)
-            )
-        found.append(pd.concat(terms, axis="columns", join="inner").sum(axis="columns"))
-    return found
+def _tested(folder: Path, claim: Claim) -> dict[str, object]:
+    row = {"claim": claim.text, "family": claim.family, "where": claim.where, "by": claim.by}
+    row |= {"unit": claim.unit, "margin": claim.within is not None, "nothing": False}
+    unknown = ("difference", "ci_low", "ci_high", "paper")
+    row |= dict.fromkeys([*unknown, *(f"{name}_against" for name in unknown)], nan)
+    row |= {"n_seeds": 0, "p_holds": nan, "p_opposite": nan, "seeds_needed": nan}
+    values = _values(folder, claim)
+    n = len(values)
+    if n < 2:
+        return row | {"n_seeds": n}
+    papers = claim.paper or [nan] * len(claim.contrasts)
+    contrasts = [
+        _Contrast(values[i].mean(), values[i].std(), paper) for i, paper in enumerate(papers)
+    ]
+    p_holds, p_opposite = _p_values(contrasts, claim.within, n)
+    decides, against = contrasts[p_holds.index(max(p_holds))], p_opposite.index(min(p_opposite))
+    for suffix, one in (("", decides), ("_against", contrasts[against])):
+        low, high = one.interval(n)
+        row |= {f"difference{suffix}": one.mean, f"ci_low{suffix}": low}
+        row |= {f"ci_high{suffix}": high, f"paper{suffix}": one.paper}
+    row["n_seeds"] = n
+    if n < len(claim.seeds):  # a word needs all seeds that were registered
+        return row
+    points = claim.unit == POINTS
+    nothing = points and all(one.p_within(NOTHING, n) < LEVEL for one in contrasts)
+    row |= {"p_holds": max(p_holds), "p_opposite": _summed(p_opposite), "nothing": nothing}
+    return row | {"seeds_needed": _seeds_needed(contrasts, claim.within, points)}
 
 
-def _tested(values: pd.Series, within: float | None) -> _Tested:
-    n, mean, error = len(values), values.mean(), values.sem()
-    holds = mean > 0 if within is None else abs(mean) < within
-    far = (
-        abs(mean) if within is None else abs(abs(mean) - within)
-    )  # from the border between the claim and its contrary
-    sides = 2 if within is None else 1
-    p = float(sides * student.sf(far / error, n - 1)) if error > 0 else nan
-    return _Tested(mean, error, n, bool(holds), p)
+def _p_values(
+    contrasts: Sequence[_Contrast], within: float | None, n: int
+) -> tuple[list[float], list[float]]:
+    """For each contrast, the p-value that it is as the claim says, and that it is the opposite."""
+    if within is None:
+        return [c.p_above(0, n) for c in contrasts], [c.p_below(0, n) for c in contrasts]
+    beyond = [min(c.p_above(within, n), c.p_below(-within, n)) for c in contrasts]
+    return [c.p_within(within, n) for c in contrasts], beyond
 
 
-def _verdict(holds: bool | None, p: float) -> str:
-    if holds is None:
-        return "not run"
-    if isnan(p):
-        return "untested"
-    return ("reproduced" if holds else "contradicted") if p < LEVEL else "undecided"
+def _summed(p: Sequence[float]) -> float:
+    return min(1.0, min(p) * len(p))
+
+
+def _seeds_needed(contrasts: Sequence[_Contrast], within: float | None, points: bool) -> float:
+    for n in range(2, _MOST_SEEDS):
+        p_holds, p_opposite = _p_values(contrasts, within, n)
+        nothing = [one.p_within(NOTHING, n) for one in contrasts] if points else [inf]
+        if min(max(p_holds), _summed(p_opposite), max(nothing)) < LEVEL:
+            return n
+    return _MOST_SEEDS
+
+
+def _values(folder: Path, claim: Claim) -> pd.DataFrame:
+    """A column a contrast, a row a seed on which all rows of all contrasts have a value."""
+    columns = {}
+    for i, contrast in enumerate(claim.contrasts):
+        terms = [_term(folder, claim, term) for term in contrast]
+        columns[i] = pd.concat(terms, axis="columns", join="inner").sum(
+            axis="columns", skipna=False
+        )
+    return pd.concat(columns, axis="columns", join="inner").dropna()
+
+
+def _term(folder: Path, claim: Claim, term: str) -> pd.Series:
+    sign, where, file = term[0], term[1:], claim.file
+    if "=" not in (first := shlex.split(where)[0]):
+        file, where = first, where.removeprefix(first)
+    if not (folder / file).exists():
+        return pd.Series(dtype=float)
+    rows = pd.read_csv(folder / file)
+    try:
+        rows = selected(rows[rows.seed.isin(claim.seeds)], where)
+    except KeyError:  # a page drawn before the column was there
+        return pd.Series(dtype=float)
+    return (-1 if sign == "-" else 1) * rows.set_index("seed")[claim.column].astype(float)

@@ -85,7 +85,7 @@ def _tested(rows: pd.DataFrame) -> pd.DataFrame:
     p = pd.Series(2 * student.sf(t, rows.n_seeds - 1), rows.index).mask(
         (rows.difference == 0) & (rows["std"] == 0), 1.0
     )
-    return rows.assign(p=holm(p, len(rows)))
+    return rows.assign(p=holm(p))
 
 
 def users_beside(rows: pd.DataFrame) -> pd.DataFrame:

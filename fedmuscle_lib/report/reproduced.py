@@ -16,7 +16,7 @@ import pandas as pd
 
 from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.fedmuscle.arms import TUNED_BASELINE, label
-from fedmuscle_lib.report.claims import selected, verdicts
+from fedmuscle_lib.report.claims import selected, words
 from fedmuscle_lib.report.statistics import markdown, with_interval
 from fedmuscle_lib.report.world_table import delta_of_worlds
 
@@ -109,7 +109,7 @@ def _measured(root: Path, one: dict[str, Any]) -> list[str]:
         for name, folder in folders.items()
     ]
     minutes = [f"{sum(run['seconds'] for run in runs_of(folder)) / 60:.0f}" for folder in there]
-    tested = [verdicts(folder.parent).get(one["notebook"], "") for folder in folders.values()]
+    tested = [words(folder.parent).get(one["notebook"], "") for folder in folders.values()]
     return [_theirs(there, one), *ours, " + ".join(minutes), "; ".join(filter(None, tested))]
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.notebooks import notebook_of
-from fedmuscle_lib.report.claims import counted, verdicts
+from fedmuscle_lib.report.claims import counted, words
 from fedmuscle_lib.report.prose import from_csv
 from fedmuscle_lib.report.reproduced import PROFILES, gain, listed
 from fedmuscle_lib.report.statistics import markdown
@@ -76,7 +76,7 @@ def results_page(root: Path) -> str:
 def _cell(page: Path, root: Path) -> str:
     folder = page.parent
     link = f"[{_headline(folder)}]({page.relative_to(root)})"
-    told = ", ".join(filter(None, [link, verdicts(folder.parent).get(folder.name)]))
+    told = ", ".join(filter(None, [link, words(folder.parent).get(folder.name)]))
     return ": ".join(filter(None, [variant_in_words(folder), told]))
 
 
@@ -89,7 +89,7 @@ def _headline(folder: Path) -> str:
     if notebook == "controls":
         return gain(folder, {"row": "algorithm=fedmuscle"})
     if folder.name == "claims":
-        return counted(pd.read_csv(folder / "claims.csv").verdict)
+        return counted(pd.read_csv(folder / "claims.csv").word)
     return gain(folder, rows[notebook]) if notebook in rows else "page"
 
 

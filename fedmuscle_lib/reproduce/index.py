@@ -164,13 +164,13 @@ def _verdict(entry: Path, by: Made) -> str:
     """The verdicts on the paper's claims that the notebook's tables decide: the folder's own or, of
     shipped runs, the reference's.
     """
-    from fedmuscle_lib.report.claims import verdicts
+    from fedmuscle_lib.report.claims import words
 
     own = entry.parent / "claims" / "claims.csv"
     with _blamed(own):
         return (
-            verdicts(entry.parent)
-            or (verdicts(FIGURES / entry.parent.name) if by.state == "shipped" else {})
+            words(entry.parent)
+            or (words(FIGURES / entry.parent.name) if by.state == "shipped" else {})
         ).get(entry.name, "")
 
 

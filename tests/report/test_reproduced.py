@@ -1,9 +1,12 @@
 """The table of what is reproduced says what the CSV files say, and says where there is nothing."""
 
+from shutil import copyfile
+
 import pandas as pd
 import pytest
 
-from fedmuscle_lib.report.claims import claims
+from fedmuscle_lib.core.notebooks import FIGURES
+from fedmuscle_lib.report.claims import registered
 from fedmuscle_lib.report.prose import from_csv
 from fedmuscle_lib.report.reproduced import deltas_in_worlds, reproduced
 
@@ -14,17 +17,19 @@ voc,self,-2,-3,-1,
 voc,head_only,1,,,
 voc,"local, tuned",5,4,6,
 """
-TEXTS = [claim.text for claim in claims() if claim.file == "table1/delta_by_seed.csv"]
+CLAIMS = [c for c in registered(FIGURES / "mini") if c.file == "table1/delta_by_seed.csv"][:3]
 
 
 @pytest.fixture
 def root(tmp_path):
     """A repository with Table 1 and the controls of one profile, and the claims of both."""
     for profile in ("mini", "small"):
-        (tmp_path / "figures" / profile / "claims").mkdir(parents=True)
-        verdicts = ["undecided", "not run", "undecided" if profile == "small" else "reproduced"]
-        table = pd.DataFrame({"claim": TEXTS, "verdict": verdicts})
-        table.to_csv(tmp_path / "figures" / profile / "claims/claims.csv", index=False)
+        folder = tmp_path / "figures" / profile / "claims"
+        folder.mkdir(parents=True)
+        copyfile(FIGURES / "mini/claims/registered.toml", folder / "registered.toml")
+        words = ["open", "", "open" if profile == "small" else "holds"]
+        told = {"claim": [c.text for c in CLAIMS], "family": [c.family for c in CLAIMS]}
+        pd.DataFrame({**told, "word": words, "size": ""}).to_csv(folder / "claims.csv", index=False)
     for name in ("table1", "controls"):
         (tmp_path / "figures/mini" / name).mkdir()
         (tmp_path / "figures/mini" / name / "delta.csv").write_text(DELTA)
@@ -49,7 +54,7 @@ def test_a_table_has_our_delta_beside_the_papers_and_its_verdicts(root):
         "not run",
     )
     assert minutes == "0"
-    assert verdicts == "1 undecided, 1 reproduced; 2 undecided"
+    assert verdicts == "1 holds, 1 open; 2 open"
 
 
 def test_a_world_has_a_row_and_the_papers_is_first(root):

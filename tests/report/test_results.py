@@ -1,8 +1,11 @@
 """The page of results leads to every notebook's page and has the numbers of the CSV files."""
 
+from shutil import copyfile
+
 import pytest
 
-from fedmuscle_lib.report.claims import claims
+from fedmuscle_lib.core.notebooks import FIGURES
+from fedmuscle_lib.report.claims import registered
 from fedmuscle_lib.report.results import results_page
 
 DELTA = "public,algorithm,delta,ci_low,ci_high,paper_delta\nvoc,local,0,0,0,0\nvoc,fedmuscle,{},-1.5985,0.9241,26.7\n"
@@ -28,9 +31,12 @@ def root(tmp_path):
     entry(tmp_path, "small/controls", "Controls", 4)
     entry(tmp_path, "small/controls_setup1_vit", "Controls", 5)
     entry(tmp_path, "mini/claims", "Claims")
-    text = next(claim.text for claim in claims() if claim.file.startswith("table1/"))
+    copyfile(
+        FIGURES / "mini/claims/registered.toml", tmp_path / "figures/mini/claims/registered.toml"
+    )
+    one = next(c for c in registered(FIGURES / "mini") if c.file.startswith("table1/"))
     (tmp_path / "figures/mini/claims/claims.csv").write_text(
-        f'claim,verdict\n"{text}",undecided\nanother,reproduced\n'
+        f'claim,family,word,size\n"{one.text}",{one.family},open,\nanother,Table 0,holds,\n'
     )
     (tmp_path / "figures/mini/runs.zip").write_bytes(b"")
     (tmp_path / "figures/README.md").write_text("about figures")
@@ -45,17 +51,14 @@ def test_each_notebook_has_a_row_and_a_link_in_each_profile(root):
         (
             "|[Table 1: algorithms](notebooks/table1.ipynb)|[+3.0 [-1.6,"
             " +0.9]](figures/small/table1/README.md)|[+2.0 [-1.6,"
-            " +0.9]](figures/mini/table1/README.md), 1 undecided|"
+            " +0.9]](figures/mini/table1/README.md), 1 open|"
         ),
         (
             "|[Table 7: losses](notebooks/table7.ipynb)||[-0.3 [-1.6,"
             " +0.9]](figures/mini/table7/README.md)|"
         ),
         "|[Audit](notebooks/audit.ipynb)||[page](figures/mini/audit/README.md)|",
-        (
-            "|[Claims](notebooks/claims.ipynb)||[1 undecided, 1"
-            " reproduced](figures/mini/claims/README.md)|"
-        ),
+        ("|[Claims](notebooks/claims.ipynb)||[1 holds, 1 open](figures/mini/claims/README.md)|"),
         (
             "|[Controls](notebooks/controls.ipynb)|CNNs: [+4.0 [-1.6,"
             " +0.9]](figures/small/controls/README.md)<br>ViTs, last blocks: [+5.0 [-1.6,"
