@@ -27,7 +27,6 @@ _MODULES = {
     "fedmuscle_lib.plots": "\n   :imported-members:",
 }
 _LINK = re.compile(r"\]\(([^)\s#]+)")
-_FROM = re.compile(r"<!-- /?from.*?-->")  # marks of numbers that come from a CSV file
 _INTERVAL = re.compile(r"(?<=\[)([+-][\d.]+), (?=[+-][\d.]+\])")  # is kept in one line
 
 
@@ -140,7 +139,7 @@ def lay(target: Path, root: Path = ROOT) -> None:
     def linked(text: str, page: Path) -> str:
         return _LINK.sub(
             lambda found: _led(found, page, moved, root, target),
-            _INTERVAL.sub("\\1,\N{NO-BREAK SPACE}", _FROM.sub("", text)),
+            _INTERVAL.sub("\\1,\N{NO-BREAK SPACE}", text),
         )
 
     def write(page: Path, text: str) -> None:

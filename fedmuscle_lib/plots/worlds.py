@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.style import forest, housed, legend, save
 from fedmuscle_lib.plots.palette import styles
-from fedmuscle_lib.report import IN_SHORT, delta_of_worlds, label
+from fedmuscle_lib.report import label
+from fedmuscle_lib.report.results import RIVALS, delta_of_worlds
 
 ABOUT = (
     "Six users (Setup1); the public set is Pascal VOC, or what stands for it in a generated world;"
@@ -26,11 +27,11 @@ def worlds(rows: pd.DataFrame) -> Figure:
     The first line is the paper's: it has FedMuscle alone.
 
     Args:
-        rows: as ``report.delta_of_worlds`` returns them.
+        rows: as ``report.results.delta_of_worlds`` returns them.
     """
     paper = rows[rows.algorithm == "fedmuscle"].dropna(subset="paper_delta").head(1)
     paper = paper[["algorithm"]].assign(world="the paper", theirs=paper.paper_delta)
-    ours = pd.concat([rows[rows.algorithm == arm] for arm in IN_SHORT])
+    ours = pd.concat([rows[rows.algorithm == arm] for arm in RIVALS])
     together = pd.concat([paper, ours], ignore_index=True)
     look = styles(together.algorithm)
     lines = together.rename(columns={"algorithm": "arm", "delta": "value"}).assign(

@@ -4,9 +4,9 @@ cost.
 Functions of metrics take the ``phase`` of the last round that they read, ``HEADLINE`` by default
 (``fedmuscle_lib.fedmuscle.arms``).
 
-``statistics`` and ``provenance`` know no federation and serve other systems too. ``prose`` and
-``results`` keep the written pages true to the committed CSV files. Nothing here trains or loads a
-model: ``fedmuscle_lib.fedmuscle.arms`` and ``ablations`` run what is reported on.
+``statistics`` and ``provenance`` know no federation and serve other systems too. ``results`` writes
+the tables of README, RESULTS.md and findings. Nothing here trains or loads a model:
+``fedmuscle_lib.fedmuscle.arms`` and ``ablations`` run what is reported on.
 """
 
 from fedmuscle_lib.core.notebooks import results_folder, written
@@ -76,8 +76,7 @@ from fedmuscle_lib.report.map import (
     write_map,
 )
 from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table
-from fedmuscle_lib.report.provenance import Sentences, save, write_without_runs
-from fedmuscle_lib.report.reproduced import IN_SHORT
+from fedmuscle_lib.report.provenance import Sentences, save, world_in_words, write_without_runs
 from fedmuscle_lib.report.scores import USER, class_counts, references, relative
 from fedmuscle_lib.report.sentences import (
     about,
@@ -91,11 +90,4 @@ from fedmuscle_lib.report.sentences import (
 )
 from fedmuscle_lib.report.side_by_side import by_public, by_task, side_by_side
 from fedmuscle_lib.report.statistics import interval, over_seeds, wide_intervals
-from fedmuscle_lib.report.world_table import (
-    delta_of_worlds,
-    shipped_one_shot,
-    world,
-    world_in_words,
-    worlds,
-)
 from fedmuscle_lib.report.write import file_of, provenance_of, write

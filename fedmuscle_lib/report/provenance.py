@@ -18,7 +18,22 @@ from fedmuscle_lib.runs import History
 
 _MADE_WITH = ("python", "torch", "transformers", "peft", "processor", "machine", "device", "source")
 _FOLDED = 12  # rows; longer tables are folded
-DATA = {"mini": "generated", "small": "real", "paper": "the paper's"}  # a profile's, in words
+_DATA = {"mini": "generated", "small": "real", "paper": "the paper's"}  # a profile's, in words
+_VARIANTS = {  # folders of results, or what their names add to their notebook's
+    "mini/controls": "equal models",
+    "small/controls": "CNNs",
+    "directed": "unequal models",
+    "directed_setup1": "equal models",
+    "directed_setup2_public=flickr30k": "ten users",
+    "directed_setup_noniid_users=1,2,4,5,7,8,10,11": "unlike data",
+    "setup1_cls": "CLS token",
+    "setup1_unequal": "unequal models",
+    "setup1_vit": "ViTs, last blocks",
+    "setup1_vit_paper": "ViTs, all blocks",
+    "public=voc_sizes=640_R=50,150_epochs=150_setup1_vit_paper": "ViTs, all blocks, 150 epochs",
+    "methods=fedloge,fedavg,fedetf,fedrod_imbalance=0.02": "imbalance 0.02",
+    "methods=fedloge,fedavg_norms=0.1_data=cifar100_lt_network=wide_cnn": "CIFAR-100",
+}
 
 
 class Sentences(pd.DataFrame):
@@ -34,6 +49,14 @@ class Sentences(pd.DataFrame):
             if len(self) > _FOLDED
             else table
         )
+
+
+def world_in_words(folder: Path) -> str:
+    """The world of a folder of results, such as "real, ViTs, all blocks"."""
+    profile, name = folder.parts[-2:]
+    own = name.removeprefix(notebook_of(name)).removeprefix("_")
+    known = [_VARIANTS[key] for key in (f"{profile}/{name}", name, own) if key in _VARIANTS]
+    return ", ".join(filter(None, [_DATA.get(profile, profile), *(known or [own])[:1]]))
 
 
 def save(frame: pd.DataFrame, path: Path) -> None:
@@ -260,7 +283,7 @@ def described(histories: Sequence[History[Any]], *parts: str, seeds_are: str = I
         sorted({history.settings.seed for history in histories}),
     )
     intervals = seeds_are if len(seeds) > 1 else "one seed has no interval"
-    data = f"{DATA.get(profile, '')} data".strip().capitalize()
+    data = f"{_DATA.get(profile, '')} data".strip().capitalize()
     return " · ".join(
         [
             f"{data} (profile {profile})",

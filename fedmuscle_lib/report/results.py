@@ -1,97 +1,113 @@
-"""``RESULTS.md``: FedMuscle in every world, then each notebook with a link to its page in every
-profile, from committed files alone.
-
-``python -m fedmuscle_lib.report.results`` writes it.
+"""The tables of README, RESULTS.md and findings, from committed files; ``results.toml`` lists their
+rows. ``python -m fedmuscle_lib.report.results`` writes them.
 """
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.core.notebooks import notebook_of
-from fedmuscle_lib.report.claims import counted, words
-from fedmuscle_lib.report.prose import from_csv
-from fedmuscle_lib.report.reproduced import PROFILES, gain, listed
-from fedmuscle_lib.report.statistics import markdown
-from fedmuscle_lib.report.world_table import variant_in_words
+from fedmuscle_lib.core.notebooks import FIGURES, notebook_of
+from fedmuscle_lib.fedmuscle.arms import TUNED_BASELINE, label
+from fedmuscle_lib.report.provenance import world_in_words
+from fedmuscle_lib.report.statistics import markdown, with_interval
 
-_HEAD = """# Results
-
-`make reference` makes this page from the files below `figures/`; edit nothing here.
-
-## FedMuscle and its controls in every world
-
-Δ is the mean over all users of the improvement over local training, in per cent, after the last
-alignment, the end of Algorithm 1. Brackets are 95 % t intervals over seeds; one seed has none.
-"Self" is alignment with a user's own frozen copy, "head only" a frozen backbone. Tuned local
-training has hyper-parameters that were chosen on the validation split.
-
-<!-- table worlds -->
-<!-- /table -->
-
-![The same as a figure](figures/worlds.svg)
-
-## Every notebook
-
-A link leads to a notebook's tables and figures with their source, without code. Its text is a Δ
-where one number stands for the notebook: FedMuscle's, that of our `directed`, or in `table3` how
-much the Muscle loss changes CreamFL's Δ in small galleries. Verdicts of [corrected
-tests](notebooks/claims.ipynb) on the paper's claims follow. `small` has real images, `mini` is a
-generated world in which LoRA adapts every block. [Findings](docs/findings.md) says what the results
-mean, [README](README.md#what-is-reproduced) why a cell is empty and where Figures 1 and 6 are.
-
-"""
+LISTED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf8"))
+PROFILES = ("mini", "small")
+RIVALS = {  # arms that tell what Delta is made of; how the ledger calls what FedMuscle is above
+    "fedmuscle": "local training",
+    "self": "a user's own frozen copy",
+    "head_only": "a frozen backbone",
+    TUNED_BASELINE: "tuned local training",
+}
+_ROWS = {one["notebook"]: one for one in LISTED["row"] if "notebook" in one}
 
 
-def results_page(root: Path) -> str:
-    """The page's text; ``root`` is that of the repository."""
-    pages: dict[str, list[Path]] = {}
-    for page in sorted(root.glob("figures/*/*/README.md")):
-        pages.setdefault(notebook_of(page.parent.name), []).append(page)
-    papers = [one["notebook"] for one in listed() if "notebook" in one]
-    ordered = sorted(
-        pages, key=lambda name: (papers.index(name) if name in papers else len(papers), name)
+def cell(path: Path, where: dict[str, Any]) -> dict[Any, Any]:
+    """The row of a CSV file that has these values; raises ValueError unless it is one."""
+    rows = pd.read_csv(path)
+    (found,) = rows[(rows[list(where)] == list(where.values())).all(axis=1)].to_dict("records")
+    return found
+
+
+def word(profile: str, **claim: str) -> str:
+    """The ledger's word on a claim, after a comma; empty where it has none."""
+    rows = pd.read_csv(FIGURES / profile / "claims/claims.csv").reindex(columns=[*claim, "word"])
+    own = rows[(rows[list(claim)] == list(claim.values())).all(axis=1)].word.dropna()
+    return f", {own.iloc[0]}" if len(own) else ""
+
+
+def number(row: dict[Any, Any]) -> str:
+    """A row's Delta or difference with its interval, which no line breaks."""
+    value = row["delta"] if "delta" in row else row["difference"]
+    return with_interval(value, row["ci_low"], row["ci_high"], 1).replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def link(folder: Path) -> str:
+    """What stands for a folder of results, with the ledger's word; it leads there."""
+    one = _ROWS.get(notebook_of(folder.name), {})
+    text = (
+        number(cell(folder / one.get("file", "delta.csv"), one["row"])) if "row" in one else "page"
     )
-    profiles = PROFILES[::-1]  # real images first
-    rows = [["notebook", *(f"`{profile}`" for profile in profiles)]]
-    for name in ordered:
-        title = pages[name][0].read_text(encoding="utf8").partition("\n")[0].removeprefix("# ")
-        own = {
-            profile: [page for page in pages[name] if page.parts[-3] == profile]
-            for profile in profiles
-        }
-        rows.append(
-            [
-                f"[{title}](notebooks/{name}.ipynb)",
-                *("<br>".join(_cell(page, root) for page in own[each]) for each in profiles),
-            ]
-        )
-    return f"{_HEAD}{markdown(rows)}\n"
+    said = word(folder.parent.name, claim=one.get("claim", "")) if folder.name in _ROWS else ""
+    return f"[{text}]({folder.relative_to(ROOT)}/README.md){said}"
 
 
-def _cell(page: Path, root: Path) -> str:
-    folder = page.parent
-    link = f"[{_headline(folder)}]({page.relative_to(root)})"
-    told = ", ".join(filter(None, [link, words(folder.parent).get(folder.name)]))
-    return ": ".join(filter(None, [variant_in_words(folder), told]))
+def delta_of_worlds() -> pd.DataFrame:
+    """``delta.csv`` of every world that has one, beside what ``results.toml`` says of it."""
+    paths = {FIGURES / one["folder"] / "delta.csv": one for one in LISTED["world"]}
+    return pd.concat(pd.read_csv(path).assign(**paths[path]) for path in paths if path.exists())
 
 
-def _headline(folder: Path) -> str:
-    """The Delta that stands for a notebook, or the verdicts that it counts."""
-    rows, notebook = (
-        {one["notebook"]: one for one in listed() if "row" in one},
-        notebook_of(folder.name),
-    )
-    if notebook == "controls":
-        return gain(folder, {"row": "algorithm=fedmuscle"})
-    if folder.name == "claims":
-        return counted(pd.read_csv(folder / "claims.csv").word)
-    return gain(folder, rows[notebook]) if notebook in rows else "page"
+def worlds() -> str:
+    """Delta of ``RIVALS`` in every world; the ledger's words are on FedMuscle above each."""
+    rows = [["Δ over local training, %", *map(label, RIVALS)], ["the paper", "+26.7", "", "", ""]]
+    found = delta_of_worlds().set_index("algorithm")
+    for (world, where, folder), own in found.groupby(["world", "ledger", "folder"], sort=False):
+        rows.append([world])
+        for arm, rival in RIVALS.items():
+            said = word(Path(folder).parts[0], where=where, claim=f"FedMuscle above {rival}")
+            rows[-1].append(number(own.loc[arm].to_dict()) + said)
+    return markdown(rows)
+
+
+def reproduced() -> str:
+    """Each table and figure of the paper, and ours: the paper's number and links to ours."""
+    rows = [["the paper", "", "its Δ, %", *(f"`{name}`" for name in PROFILES), ""]]
+    for one in LISTED["row"]:
+        folders = [FIGURES / name / one.get("notebook", "none") for name in PROFILES]
+        ours = [link(own) if own.exists() else one.get("lacks", "not run") for own in folders]
+        page = one.get("page") or f"notebooks/{one['notebook']}.ipynb"
+        rows.append([one["paper"], one["shows"], one.get("printed", ""), *ours, f"[open]({page})"])
+    return markdown(rows)
+
+
+def every_page() -> str:
+    """Each notebook with links to its results."""
+    rows, pages = [["notebook", "results"]], sorted(FIGURES.glob("*/*/README.md"))
+    for name in dict.fromkeys([*_ROWS, *(notebook_of(page.parts[-2]) for page in pages)]):
+        own = [page for page in pages if notebook_of(page.parts[-2]) == name]
+        title = own[0].read_text(encoding="utf8").partition("\n")[0].strip("# ")
+        links = [f"{world_in_words(page.parent)}: {link(page.parent)}" for page in own]
+        rows.append([f"[{title}](notebooks/{name}.ipynb)", "<br>".join(links)])
+    return markdown(rows)
+
+
+TABLES = {"README.md": reproduced, "RESULTS.md": every_page, "docs/findings.md": worlds}
+
+
+def page(name: str) -> str:
+    """A page with its table as the CSV files have it."""
+    text, table = (ROOT / name).read_text(encoding="utf8"), TABLES[name]()
+    return re.sub(r"(<!-- table -->\n).*(\n<!--)", rf"\1\n{table}\n\2", text, flags=re.DOTALL)
 
 
 if __name__ == "__main__":
-    files.write(ROOT / "RESULTS.md", from_csv(results_page(ROOT)))
+    for name in TABLES:
+        files.write(ROOT / name, page(name))
