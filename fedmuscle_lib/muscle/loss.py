@@ -22,12 +22,14 @@ anchor).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, overload
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from .original import loss_given_alpha
 from .partition import MEMORY_BUDGET, fits, joint, log_partition, unpack
@@ -37,6 +39,8 @@ from .temperature_gradient import coefficients, learnt, slopes
 # Normalising in bfloat16 rounds the norm and the quotients by 2^-9 each; float16 and float32 stay
 # far below.
 NORM_TOLERANCE = 1e-2
+SLOW = 10.0  # seconds
+_TERMS_A_SECOND = 2e10  # of equation (3)'s sum, on one core
 
 
 @overload
@@ -73,8 +77,9 @@ def muscle_loss(
 
     The anchor gets a gradient, and temperatures that are tensors with ``requires_grad``. The others
     are other users' representations, constants here whatever their ``requires_grad``.
-    Differentiable once; a second derivative is refused. ``torch.func.grad`` takes it;
-    ``torch.func.vmap`` does not, because the inputs' values are checked.
+    Differentiable once, backward: second derivatives and forward mode are refused.
+    ``torch.func.grad`` takes it; ``torch.func.vmap`` does not, because the inputs' values are
+    checked.
 
     The original README's call, ``muscle_loss([anchor, *others], alpha, tau, device)`` with
     ``compute_alpha``'s table, gives the same through tensors of b^(m+1) entries (``original.py``).
@@ -95,8 +100,16 @@ def muscle_loss(
     Raises:
         ValueError: naming the member at fault and the value: values that are not finite; rows whose
             norm is off 1 by more than ``NORM_TOLERANCE`` (which admits rows normalised in
-            bfloat16); a member whose b or d differs from the anchor's; b < 2; m < 1; a temperature
-            that is not positive; tau' > tau for a pair of others.
+            bfloat16); a member whose b or d differs from the anchor's; the anchor among the others;
+            b < 2; m < 1; a temperature that is not positive; tau' > tau for a pair of others.
+        TypeError: naming the argument: a member that is no floating-point tensor, a temperature
+            that is neither a number nor a matrix.
+        RuntimeError: a second derivative, or one in forward mode.
+
+    Cost:
+        Some b^(m+1) multiply-adds, where the dense equation takes d times as many: milliseconds at
+        the paper's m = 3 and b = 32, half a minute of a core at m = 5 and b = 96. Draw M of the
+        others, as the paper does. A call of more than about ``SLOW`` seconds of a core warns.
 
     Source:
         Equation (3); for the weighting coefficients Appendix A, equations (13)-(15).
@@ -111,8 +124,18 @@ def muscle_loss(
     """
     if isinstance(anchor, list):
         return loss_given_alpha(anchor, others, tau)
-    others = representations(anchor, others, names)  # (m, b, d)
+    _refuse_forward_mode(anchor, tau, tau_prime)
+    members = others
+    others = representations(anchor, members, names)  # (m, b, d)
+    if any(_place(member) == _place(anchor) for member in members):
+        raise ValueError("the anchor is among the others: pass the other members alone")
     m, b, _ = others.shape
+    if (seconds := b ** (m + 1) / _TERMS_A_SECOND) > SLOW and anchor.device.type == "cpu":
+        warnings.warn(
+            f"m = {m} others and b = {b} take about {seconds:.0f} s of a core: the time grows with"
+            " b^(m+1), so draw fewer others or use smaller batches",
+            stacklevel=2,
+        )
     heats = temperatures(tau, tau_prime, m, names)
     work = others.dtype if fits(others.dtype, heats.reach, b, m) else torch.float64
     with without_autocast(anchor.device):
@@ -144,10 +167,20 @@ def representations(
     Raises:
         ValueError: as ``muscle_loss``, for the representations.
     """
+    if not isinstance(others, Tensor | list | tuple):
+        raise TypeError(
+            f"others: a tensor (m, b, d) or a list of tensors (b, d), got {type(others).__name__}"
+        )
+    for index, member in enumerate((anchor, *others)):
+        if not isinstance(member, Tensor) or not member.is_floating_point():
+            raise TypeError(
+                f"{member_name(index, names)}: a floating-point tensor (b, d) is needed, got"
+                f" {getattr(member, 'dtype', type(member).__name__)}"
+            )
     if len(others) < 1:
         raise ValueError("others is empty: the loss needs m >= 1 other members")
-    if names is not None and len(names) != 1 + len(others):
-        raise ValueError(f"{len(names)} names for an anchor and {len(others)} others")
+    if names is not None and (isinstance(names, str) or len(names) != 1 + len(others)):
+        raise ValueError(f"names: {names!r} does not name an anchor and {len(others)} others")
     _check_shape(anchor.shape, anchor, 0, names)
     if isinstance(others, Tensor):
         _check_shape(others.shape[1:], anchor, 1, names)
@@ -260,6 +293,12 @@ def given(variable: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
     return _Given.apply(variable, value, gradient)
 
 
+_ONCE = (
+    "the loss is differentiable once, backward: its gradient is a closed form that autograd does"
+    " not see into"
+)
+
+
 class _Given(torch.autograd.Function):
     @staticmethod
     def forward(variable: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
@@ -269,6 +308,10 @@ class _Given(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         variable, _, gradient = inputs
         ctx.save_for_backward(gradient.to(variable.dtype), variable)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        raise RuntimeError(_ONCE)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -288,11 +331,23 @@ class _Once(torch.autograd.Function):
         pass
 
     @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        raise RuntimeError(_ONCE)
+
+    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        raise RuntimeError(
-            "the loss is differentiable once: its gradient is a closed form that autograd does not"
-            " see into"
-        )
+        raise RuntimeError(_ONCE)
+
+
+def _place(member: Tensor) -> tuple[int, int]:
+    """Where a member's numbers lie, the same for two views of the same rows."""
+    return (id(member._base), member.storage_offset()) if member._is_view() else (id(member), 0)
+
+
+def _refuse_forward_mode(*inputs: Any) -> None:
+    """Raise RuntimeError for an input with a tangent, which the closed form would drop."""
+    if any(isinstance(one, Tensor) and unpack_dual(one).tangent is not None for one in inputs):
+        raise RuntimeError(_ONCE)
 
 
 def _check_shape(
@@ -330,5 +385,5 @@ def _blame(members: Sequence[Tensor], names: Sequence[str] | None) -> None:
             raise ValueError(f"{place} holds {float(strange[0])}: finite values are needed")
         raise ValueError(
             f"{place} has norm {float(norms[row]):.6g}: rows of norm 1 +- {NORM_TOLERANCE} are"
-            " needed"
+            " needed, as torch.nn.functional.normalize(z, dim=-1) gives them"
         )

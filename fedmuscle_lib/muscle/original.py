@@ -66,6 +66,9 @@ def _check(members: Sequence[Tensor]) -> None:
     if len(members) < 2:
         raise ValueError(f"rep_matrices: an anchor and at least one other, got {len(members)}")
     for index, member in enumerate(members):
+        if not isinstance(member, Tensor):
+            found = type(member).__name__
+            raise TypeError(f"rep_matrices[{index}]: a tensor (b, d) is needed, got {found}")
         if member.ndim != 2 or member.shape != members[0].shape:
             raise ValueError(
                 f"rep_matrices[{index}] has shape {tuple(member.shape)}, the anchor"

@@ -109,7 +109,12 @@ def _hashable(value: Temperature) -> float | Table:
         value = value.tolist()
     if isinstance(value, (int, float)):
         return float(value)
-    return tuple(tuple(float(entry) for entry in row) for row in value)
+    try:
+        return tuple(tuple(float(entry) for entry in row) for row in value)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"a temperature is {value!r}: a number or a matrix over the members is needed"
+        ) from None
 
 
 @lru_cache(maxsize=256)

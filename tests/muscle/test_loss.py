@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from itertools import combinations
 
+import numpy as np
 import pytest
 import torch
 from representations import members, value_and_gradient, vectors
@@ -115,6 +116,61 @@ def test_a_second_derivative_is_refused():
     (gradient,) = torch.autograd.grad(muscle_loss(anchor, others), anchor, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiable once"):
         gradient.sum().backward()
+
+
+@pytest.mark.parametrize("transform", [torch.func.jvp, torch.func.jacfwd, torch.func.hessian])
+@pytest.mark.parametrize("of", ["anchor", "tau", "tau_prime"])
+def test_forward_mode_is_refused_and_not_a_silent_zero(transform, of):
+    anchor, others = members(2, 4, 6)
+    values = {"anchor": anchor, "tau": torch.tensor(0.2), "tau_prime": torch.tensor(0.15)}
+
+    def loss(value):
+        return muscle_loss(others=others, **values | {of: value})
+
+    with pytest.raises(RuntimeError):
+        if transform is torch.func.jvp:
+            transform(loss, (values[of],), (torch.ones_like(values[of]),))
+        else:
+            transform(loss)(values[of])
+
+
+# --- what people pass
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "word"),
+    [
+        ({"anchor": [0.5, 0.5]}, TypeError, "rep_matrices"),  # the README's call
+        ({"anchor": np.eye(4)}, TypeError, "anchor"),
+        ({"anchor": torch.eye(4, dtype=torch.int64)}, TypeError, "torch.int64"),
+        ({"others": np.eye(4)[None]}, TypeError, "ndarray"),
+        ({"others": {"peer": torch.eye(4)}}, TypeError, "dict"),
+        ({"tau": [0.2, 0.2, 0.2]}, TypeError, "temperature"),
+        ({"tau_prime": torch.device("cpu")}, TypeError, "temperature"),
+        ({"tau_prime": "cpu"}, TypeError, "temperature"),
+        ({"names": "abc"}, ValueError, "names"),
+        ({"anchor": 9.4 * torch.eye(4)}, ValueError, r"normalize\(z, dim=-1\)"),
+    ],
+)
+def test_a_wrong_argument_gets_one_line_that_says_what_is_expected(given, error, word):
+    usual = {"anchor": torch.eye(4), "others": torch.eye(4).flip(0).repeat(2, 1, 1)}
+    with pytest.raises(error, match=word) as caught:
+        muscle_loss(**usual | given)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("others", [lambda z: z, list, tuple])
+def test_the_anchor_among_the_others_is_refused(others):
+    z = normalize(torch.randn(3, 4, 6), dim=-1)
+    with pytest.raises(ValueError, match="among the others"):
+        muscle_loss(z[0], others(z))
+    assert muscle_loss(z[0], z[1:]) == muscle_loss(z[0], z[1:].clone())
+
+
+def test_a_call_that_takes_long_says_so_first(monkeypatch):
+    monkeypatch.setattr("fedmuscle_lib.muscle.loss.SLOW", 1e-9)
+    with pytest.warns(UserWarning, match=r"m = 2 others and b = 4 take about"):
+        muscle_loss(*members(2, 4, 6))
 
 
 # --- the weighting coefficients
