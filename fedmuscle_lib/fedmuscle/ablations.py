@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import log
+from pathlib import Path
 from typing import Any
 
 from fedmuscle_lib.fedmuscle.arms import (
@@ -15,6 +16,8 @@ from fedmuscle_lib.fedmuscle.arms import (
     UNFORGETTING,
     alignment_steps,
     as_arm,
+    obtained,
+    page_seeds,
     possible_arms,
     run_arms,
     settings_of,
@@ -113,6 +116,7 @@ def run_points(
     public: str,
     arms: Iterable[str] = ABLATION_ARMS,
     names: Sequence[dict[str, Any]] = (),
+    folder: Path | None = None,
 ) -> list[Point]:
     """Compute or fetch the runs of an ablation: every arm at every point, on every seed.
 
@@ -122,10 +126,11 @@ def run_points(
     Args:
         common: settings of all runs.
         points: settings of each point, such as {"others": 2}.
-        seeds, public: as in ``Settings``.
+        seeds, public: as in ``Settings``; no seeds are those of ``arms.page_seeds``.
         arms: as of :func:`run_arms`; tuned ones are left out where the profile has no tuned
             protocol.
         names: ``varied`` of each point; by default its settings.
+        folder: of the results.
 
     Raises:
         ValueError: settings that no run can have, one of all runs that every point has otherwise,
@@ -134,17 +139,22 @@ def run_points(
     """
     _check_free(common, points)
     possible = possible_arms(arms, common)
+    seeds, compute = page_seeds(seeds, folder)
     planned = [
         (varied, name, _settings({**common, **point, "public": public}, point, name, seed))
         for varied, point in zip(names or points, points, strict=True)
         for seed in seeds
         for name in possible
     ]
-    return _at_points(planned)
+    return _at_points(planned, compute)
 
 
 def run_groups(
-    common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: Sequence[int], public: str
+    common: dict[str, Any],
+    groups: Sequence[Sequence[int]],
+    seeds: Sequence[int],
+    public: str,
+    folder: Path | None = None,
 ) -> list[Point]:
     """Compute or fetch FedMuscle's runs of several groups of users, and the arms ``UNCONNECTED`` of
     everybody.
@@ -155,7 +165,7 @@ def run_groups(
     Args:
         common: settings of all runs.
         groups: numbers of the users of each point, whose ``varied`` is their number, ``n_users``.
-        seeds, public: as in ``Settings``.
+        seeds, public, folder: as of :func:`run_points`.
 
     Raises:
         ValueError: settings that no run can have, or ``users`` in ``common``.
@@ -163,6 +173,7 @@ def run_groups(
     """
     _check_free(common, [{"users": users} for users in groups])
     everybody = sorted({user for users in groups for user in users})
+    seeds, compute = page_seeds(seeds, folder)
     runs = [
         ({}, everybody, possible_arms(UNCONNECTED, common)),
         *(({"n_users": len(users)}, users, ["fedmuscle"]) for users in groups),
@@ -173,7 +184,7 @@ def run_groups(
         for seed in seeds
         for name in arms
     ]
-    alone, *points = _at_points(planned)
+    alone, *points = _at_points(planned, compute)
     return [
         Point(point.varied, (*(only(run, users) for run in alone.histories), *point.histories))
         for point, users in zip(points, groups, strict=True)
@@ -285,19 +296,17 @@ def _check_free(common: dict[str, Any], points: Sequence[dict[str, Any]]) -> Non
         )
 
 
-def _at_points(planned: Sequence[tuple[dict[str, Any], str, Settings]]) -> list[Point]:
-    """Compute or fetch planned runs, each of a point's arm; return the points in the order of their
-    first runs.
+def _at_points(
+    planned: Sequence[tuple[dict[str, Any], str, Settings]], compute: bool = True
+) -> list[Point]:
+    """Compute or fetch planned runs, each of a point's arm, as ``arms.obtained`` does; return the
+    points in the order of their first runs.
     """
-    points: list[tuple[dict[str, Any], list[History]]] = []
-    for (varied, name, _), history in zip(
-        planned, run_all(settings for *_, settings in planned), strict=True
-    ):
-        own = next((histories for known, histories in points if known == varied), None)
-        if own is None:
-            points.append((varied, own := []))
-        own.append(replace(history, setting=setting_of(name)))
-    return [Point(varied, tuple(histories)) for varied, histories in points]
+    keyed = [((*varied.items(), arm), arm, settings) for varied, arm, settings in planned]
+    points: dict[Any, list[History]] = {}
+    for (*varied, _), history in obtained(keyed, compute):
+        points.setdefault(tuple(varied), []).append(history)
+    return [Point(dict(varied), tuple(histories)) for varied, histories in points.items()]
 
 
 def _settings(given: dict[str, Any], point: dict[str, Any], arm: str, seed: int) -> Settings:

@@ -5,17 +5,22 @@ A run stands in tables under the name of its algorithm, or as one setting of it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
+from fedmuscle_lib.core.notebooks import FIGURES, reference_parameters
 from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.profiles import tuned_protocol
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.fedmuscle.setups import User
-from fedmuscle_lib.runs import History, available, run_all
+from fedmuscle_lib.runs import History, run_all, stored
+from fedmuscle_lib.runs.address import cached_digests
+from fedmuscle_lib.runs.compute import may_compute
 from fedmuscle_lib.runs.history import algorithm_of, setting_of
 
 # The moment of the last round that tables, figures and Delta stand at unless they say another. The
@@ -28,7 +33,10 @@ TUNED = "tuned"
 TUNED_BASELINE = f"{BASELINE}, {TUNED}"
 # the setting of arms whose own options are not what the profile tuned, but their authors'
 AUTHORS = "authors' values"
+_PAPERS = ("", AUTHORS)  # settings under which the paper has an algorithm
 CONTROLS = (TUNED_BASELINE, "head_only", "self", "probe")
+Key = TypeVar("Key", bound=tuple[Any, ...])
+_log = logging.getLogger("fedmuscle")
 UNFORGETTING = "head_only"  # whose Delta says how much local training forgets
 
 
@@ -79,56 +87,93 @@ def label(arm: str) -> str:
     )
 
 
+def page_seeds(seeds: Sequence[int], folder: Path | None) -> tuple[list[int], bool]:
+    """The seeds of a notebook, and whether runs that are not stored are computed.
+
+    Without seeds they are those of the committed page of the folder of results, of which only
+    stored runs are shown; where there is no such page, seed 0.
+    """
+    page = {}
+    if not seeds and folder:
+        page = reference_parameters(FIGURES / folder.parent.name / folder.name)
+    return list(seeds) or page.get("seeds", [0]), "seeds" not in page
+
+
 def run_arms(
     common: dict[str, Any],
     arms: Iterable[str],
     seeds: Sequence[int],
     publics: Sequence[str],
     controls: Iterable[str] = CONTROLS,
+    own: Mapping[str, dict[str, Any]] | None = None,
+    folder: Path | None = None,
 ) -> list[History]:
     """Compute or fetch the runs of a table, for each seed, arm and public set, in this order.
 
     An arm that never looks at public data is run once for all public sets. A tuned arm is left out
     where the profile has no tuned protocol, and one with its authors' values where the algorithm
     has these anyway, since nothing of it was tuned on the profile. Of an arm whose algorithm does
-    not serve everybody, the others take no part. Where nothing may be computed, an arm that the
-    paper does not have and that is not stored on every seed is left out, with a warning.
+    not serve everybody, the others take no part.
 
     Args:
         common: settings of all runs.
         arms: algorithms by name, "<algorithm>, tuned", or "<algorithm>, authors' values".
-        seeds, publics: as in ``Settings``.
+        seeds, publics: as in ``Settings``; no seeds are those of :func:`page_seeds`.
         controls: arms that follow those asked for, unless they are among them.
+        own: arms that follow them, "<algorithm>, <setting>", each with settings of its own.
+        folder: of the results.
 
     Raises:
         ValueError: settings that no run can have.
         NotStored, and what else ``run_all`` raises.
     """
-    runs: dict[tuple[str, str], list[Settings]] = {}
-    for name in possible_arms(dict.fromkeys((*arms, *controls)), common):
-        for public in publics[:1] if is_blind(name) else publics:
-            if settings := [
-                one
-                for seed in seeds
-                if (one := settings_of({**common, "seed": seed, "public": public}, name))
-            ]:
-                runs[name, public] = settings
-    beside = available(
-        {" on ".join(key): settings for key, settings in runs.items() if added(key[0])}
-    )
-    runs = {
-        key: settings
-        for key, settings in runs.items()
-        if not added(key[0]) or " on ".join(key) in beside
-    }
-    in_order = [
-        (name, settings[i]) for i in range(len(seeds)) for (name, _), settings in runs.items()
+    seeds, compute = page_seeds(seeds, folder)
+    own = own or {}
+    planned = [
+        ((name, public), name, settings)
+        for seed in seeds
+        for name in [*possible_arms(dict.fromkeys((*arms, *controls)), common), *own]
+        for public in (publics[:1] if is_blind(name) else publics)
+        if (settings := _settings({**common, "seed": seed, "public": public}, name, own))
     ]
-    finished = run_all([settings for _, settings in in_order])
-    return [
-        replace(history, setting=setting_of(name))
-        for (name, _), history in zip(in_order, finished, strict=True)
+    return [history for _, history in obtained(planned, compute)]
+
+
+def _settings(
+    given: dict[str, Any], arm: str, own: Mapping[str, dict[str, Any]]
+) -> Settings | None:
+    if arm in own:
+        return settings_of(given | own[arm], algorithm_of(arm))
+    return settings_of(given, arm)
+
+
+def obtained(
+    planned: Sequence[tuple[Key, str, Settings]], compute: bool = True
+) -> list[tuple[Key, History]]:
+    """Compute or fetch planned runs, each given by a key, its arm and settings.
+
+    Where nothing is to be computed, those that are stored stand for their key; a key of which none
+    is stored is left out if the paper does not have the arm.
+    """
+    found: Sequence[History | None]
+    if compute and may_compute():
+        found = run_all([settings for *_, settings in planned])
+    else:
+        with cached_digests():
+            found = [stored(settings) for *_, settings in planned]
+    named = [
+        (key, replace(history, setting=setting_of(arm)))
+        for (key, arm, _), history in zip(planned, found, strict=True)
+        if history
     ]
+    there = {key for key, _ in named}
+    lacking = [one for one in planned if one[0] not in there]
+    if needed := [one for _, arm, one in lacking if not added(arm) and setting_of(arm) in _PAPERS]:
+        run_all(needed)  # which computes them, or says what is missing
+        return obtained(planned, compute)
+    for key in dict.fromkeys(key for key, *_ in lacking):
+        _log.info("%s is left out: none of its runs is stored", " on ".join(map(str, key)))
+    return named
 
 
 def settings_of(given: dict[str, Any], arm: str) -> Settings | None:

@@ -17,7 +17,7 @@ from fedmuscle_lib.data.samples import MOSTLY, Samples, draw_local, first_local,
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation, Reading
 from fedmuscle_lib.fedmuscle.client import Client
-from fedmuscle_lib.fedmuscle.dependencies import SPLITS, checkpoint_of, sees_public
+from fedmuscle_lib.fedmuscle.dependencies import SPLITS, checkpoint_of
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import User, task_of
@@ -66,7 +66,7 @@ def build(settings: Settings) -> Federation:
         encoding = encoding_of(settings, user, backbone)
         train, evaluation, classes = local_data(settings, user, encoding)
         if encoding not in public:
-            folder = reads.data_dir / PUBLIC_SETS[reads.public] if sees_public(settings) else None
+            folder = reads.data_dir / PUBLIC_SETS[reads.public] if settings.sees_public else None
             samples = (
                 read_public(folder, reads.public_size, encoding) if folder else train.inputs[:0]
             )

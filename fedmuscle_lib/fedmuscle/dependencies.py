@@ -60,11 +60,6 @@ def checkpoint_of(settings: Settings, user: User) -> Path:
     return checkpoint_folder(settings.models_path, settings.backbones[user.model])
 
 
-def sees_public(settings: Settings) -> bool:
-    """Return whether the run's algorithm looks at public data."""
-    return "public" not in algorithms.get(settings.algorithm).ignores
-
-
 def inputs(settings: Settings) -> dict[str, str]:
     """A hash of each thing that the run reads: checkpoints, the users' files and images, and the
     public set if it is looked at.
@@ -86,7 +81,7 @@ def inputs(settings: Settings) -> dict[str, str]:
     for name in ("root_train_image_folder", "root_val_image_folder"):
         if (images := getattr(settings, name)) is not None:
             found[name] = files_digest(images)
-    if sees_public(settings):
+    if settings.sees_public:
         public = PUBLIC_SETS[settings.public]
         found[public] = files_digest(settings.data_dir / public)
     return found

@@ -637,6 +637,11 @@ class Settings(RunSettings):
         return self.public_batch_size or self.batch_size
 
     @property
+    def sees_public(self) -> bool:
+        """Whether the algorithm looks at public data."""
+        return "public" not in algorithms.get(self.algorithm).ignores
+
+    @property
     def title(self) -> str:
         """The run's name in lines of progress and in errors."""
         return f"{self.algorithm} {self.public} seed {self.seed}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import SETUPS
 from fedmuscle_lib.report.scores import USER, relative
 from fedmuscle_lib.runs.history import History
@@ -19,6 +20,9 @@ _TABLES = Path(__file__).with_name("paper_tables")
 PAPER = ("table1", "table7", "table2")
 _SETUP = {
     "table1": "setup1",
+    "table4": "setup_noniid",
+    "table5": "setup1",
+    "table8": "setup1",
     "table6": "setup1",
     "table7": "setup1",
     "table2": "setup2",
@@ -79,6 +83,55 @@ def paper_deltas(name: str) -> pd.DataFrame:
         .rename("of_cells")
     )
     return printed.merge(of_cells.reset_index())
+
+
+def cells(settings: Settings, tables: Sequence[str]) -> pd.DataFrame:
+    """The cells of these tables, if they are about the runs' setup: public, user, algorithm, what
+    the table varies, paper_mean, paper_std. Local training's stand at every point.
+    """
+    parts = [
+        _at_points(name, paper_table(name))
+        for name in tables
+        if _SETUP[name] == settings.setup and name != "table5"
+    ]
+    found = pd.concat(
+        parts or [pd.DataFrame(columns=["public", "user", "algorithm", "mean", "std"])]
+    )
+    found = found.rename(columns={"mean": "paper_mean", "std": "paper_std"})
+    return found.drop(columns=["setup", *USER[2:]], errors="ignore").drop_duplicates()
+
+
+def printed(settings: Settings, tables: Sequence[str]) -> pd.DataFrame:
+    """Delta as these tables print it, if they are about the runs' setup and all of its users took
+    part: public, algorithm, what the table varies, paper_delta.
+    """
+    whole = len(settings.members) == len(SETUPS[settings.setup])
+    parts = []
+    for name in tables:
+        if _SETUP[name] != settings.setup or not (whole or name == "table4"):
+            continue
+        if name == "table5":
+            rows = paper_table(name).rename(columns={"M": "others"})
+            rows = rows.assign(public="voc", algorithm="fedmuscle").drop(
+                columns="cost_per_round_gb"
+            )
+        else:
+            rows = _at_points(name, paper_table(f"{name}_delta"))
+            if name in _VARIED:
+                rows = rows[rows.algorithm != "local"]
+            rows = rows.drop(columns="delta_from_cells", errors="ignore")
+        parts.append(rows.drop(columns="setup").rename(columns={"delta_paper": "paper_delta"}))
+    none = pd.DataFrame(columns=["public", "algorithm", "paper_delta"])
+    return pd.concat(parts or [none]).drop_duplicates()
+
+
+def _at_points(name: str, rows: pd.DataFrame) -> pd.DataFrame:
+    """A table's rows with what it varies in columns, if it varies something."""
+    if name not in _VARIED:
+        return rows
+    numbers = rows.algorithm.str.extract(_VARIED[name]).dropna().astype(int)
+    local = rows[rows.algorithm == "local"].merge(numbers.drop_duplicates(), how="cross")
+    return pd.concat([local, rows.join(numbers, how="inner").assign(algorithm="fedmuscle")])
 
 
 def paper_points(name: str) -> pd.DataFrame:

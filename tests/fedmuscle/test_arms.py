@@ -1,7 +1,5 @@
 """A table's runs: the arms asked for, and the controls that stand in every table."""
 
-import logging
-
 import pytest
 from histories import history
 
@@ -117,17 +115,36 @@ def test_whom_a_control_does_not_serve_takes_no_part(asked):
     assert [s.algorithm for s in asked] == ["local"]
 
 
-def test_where_nothing_is_computed_a_control_is_whole_or_left_out(asked, monkeypatch, caplog):
+@pytest.fixture
+def on_disk(monkeypatch):
+    """Runs that are stored: all but the probe's and, of the own copy, those of seed 1."""
+
+    def stored(s):
+        lacks = s.algorithm == "probe" or (s.algorithm == "self" and s.seed == 1)
+        return None if lacks else history(s.algorithm, [40] * 6, seed=s.seed)
+
+    monkeypatch.setattr(arms, "stored", stored)
+
+
+def shown(found):
+    return [(one.arm, one.settings.seed) for one in found]
+
+
+def test_where_nothing_is_computed_stored_runs_are_shown(asked, on_disk, monkeypatch):
     monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
-    monkeypatch.setattr(
-        compute,
-        "stored",
-        lambda s: None if s.algorithm == "probe" or (s.algorithm == "self" and s.seed == 1) else s,
-    )
-    with caplog.at_level(logging.WARNING, "fedmuscle"):
-        report.run_arms(COMMON, ["local", "fedmuscle"], [0, 1], ["voc"])
-    assert list(dict.fromkeys(s.algorithm for s in asked)) == ["local", "fedmuscle", "head_only"]
-    assert [record.getMessage().partition(" is left out")[0] for record in caplog.records] == [
-        "self on voc",
-        "probe on voc",
-    ]
+    best = {"fedmuscle, best τ": {"tau": 0.1, "tau_prime": 0.05}}
+    found = report.run_arms(COMMON, ["local"], [0, 1], ["voc"], ["self", "probe"], own=best)
+    of_both = [("local", 0), ("self", 0), ("fedmuscle, best τ", 0)]
+    assert shown(found) == [*of_both, ("local", 1), ("fedmuscle, best τ", 1)] and not asked
+    monkeypatch.setattr(arms, "stored", lambda s: None)
+    monkeypatch.setattr(arms, "run_all", compute.refuse_to_compute)
+    with pytest.raises(compute.NotStored, match="local voc seed 0"):
+        report.run_arms(COMMON, ["local"], [0], ["voc"])
+
+
+def test_without_seeds_those_of_the_page_are_shown_and_seed_0_is_computed(asked, on_disk):
+    folder = arms.FIGURES / "mini" / "controls"
+    found = report.run_arms(COMMON, ["local"], [], ["voc"], ["self"], folder=folder)
+    assert {seed for _, seed in shown(found)} >= {0, 1, 2} and not asked
+    report.run_arms(COMMON, ["local"], [], ["voc"], [], folder=folder.with_name("controls_lr=1"))
+    assert [s.seed for s in asked] == [0]

@@ -38,7 +38,7 @@ def asked(monkeypatch):
         ]
         return [history(s.algorithm, [value(s)] * 6, seed=s.seed, **own) for s, own in runs]
 
-    monkeypatch.setattr(module, "run_all", run_all)
+    monkeypatch.setattr("fedmuscle_lib.fedmuscle.arms.run_all", run_all)
     return seen
 
 

@@ -89,7 +89,7 @@ def test_users_alone_are_run_once_for_all_groups(monkeypatch):
             for s, own in zip(now, given, strict=True)
         ]
 
-    monkeypatch.setattr(module, "run_all", run_all)
+    monkeypatch.setattr("fedmuscle_lib.fedmuscle.arms.run_all", run_all)
     found = report.run_groups({"setup": "setup_noniid", "rounds": 2}, GROUPS, [0, 1], "voc")
     alone = [s for s in asked if s.algorithm != "fedmuscle"]
     assert len(alone) == 2 * len(UNCONNECTED) and {len(s.members) for s in alone} == {12}

@@ -46,7 +46,7 @@ def answering(patch):
             for one, value, fact, own in runs
         ]
 
-    patch.setattr(module, "run_all", run_all)
+    patch.setattr("fedmuscle_lib.fedmuscle.arms.run_all", run_all)
     patch.setattr(arms, "tuned_protocol", lambda profile: False)
     return seen
 
