@@ -339,7 +339,7 @@ class _Once(torch.autograd.Function):
         raise RuntimeError(_ONCE)
 
 
-def _place(member: Tensor) -> tuple[int, int]:
+def _place(member: Tensor) -> tuple[int, Any]:
     """Where a member's numbers lie, the same for two views of the same rows."""
     return (id(member._base), member.storage_offset()) if member._is_view() else (id(member), 0)
 

@@ -8,6 +8,7 @@ They are for code that was written against the README. Both hold tensors of B^(M
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,7 +63,7 @@ def loss_given_alpha(rep_matrices: Sequence[Tensor], alpha: Tensor, tau: float |
     return dense_loss([anchor, *(other.detach() for other in others)], alpha.detach(), tau)
 
 
-def _check(members: Sequence[Tensor]) -> None:
+def _check(members: Sequence[Any]) -> None:
     if len(members) < 2:
         raise ValueError(f"rep_matrices: an anchor and at least one other, got {len(members)}")
     for index, member in enumerate(members):
