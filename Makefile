@@ -1,4 +1,4 @@
-# Every target sets up what it needs on a fresh clone; all that this takes is Python 3.11 or newer.
+# Every target sets up what it needs on a fresh clone; all that this takes is Python 3.11 to 3.14.
 PYTHON    ?= python3
 PROFILE   ?= mini
 SEEDS     ?=
@@ -35,7 +35,7 @@ help:  ## list the targets
 # CUDA build of several GB. Python compiles a module when it first imports it; pip would compile all of them, for a minute.
 # The stamp comes last, so that an interrupted installation does not count as one.
 $(INSTALLED): pyproject.toml requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14) and "Python 3.11 to 3.14 is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
 	$(RUN) -m pip install --no-compile $$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 	$(RUN) -m pip install --no-compile --constraint requirements.lock --editable '.[test]'
