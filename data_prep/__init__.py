@@ -12,9 +12,9 @@ A module imports from its own wing and from the wings above it in this list:
 ``scripts/pretrain`` has the scripts that made the shipped backbones.
 """
 
-from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.core.files import SOURCE
 
 # the checkpoints that the repository ships, by profile
-MINI_WEIGHTS = ROOT / "data_prep/weights/mini"
-MINI_DIFFUSION = ROOT / "data_prep/weights/mini-diffusion"  # and the images that it made
-SMALL_WEIGHTS = ROOT / "data_prep/weights/small"
+MINI_WEIGHTS = SOURCE / "data_prep/weights/mini"
+MINI_DIFFUSION = SOURCE / "data_prep/weights/mini-diffusion"  # and the images that it made
+SMALL_WEIGHTS = SOURCE / "data_prep/weights/small"

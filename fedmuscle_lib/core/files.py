@@ -12,7 +12,9 @@ from typing import Any
 
 from fedmuscle_lib.core.errors import DataError, NoFile, line_of
 
-ROOT = Path(__file__).resolve().parents[2]  # the clone, also where a link leads to the library
+SOURCE = Path(__file__).resolve().parents[2]  # the clone, also where a link leads to the library
+# What data, results and figures lie below: the clone; for an installed package the current folder.
+ROOT = SOURCE if (SOURCE / "notebooks").is_dir() else Path.cwd()
 MANIFEST = "manifest.json"  # in a folder that `data_prep` wrote
 
 
@@ -34,7 +36,7 @@ def python_path() -> str:
     """PYTHONPATH of a child process, in which this library stands before another one that is
     installed.
     """
-    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
 
 
 def read_bytes(path: Path) -> bytes:
