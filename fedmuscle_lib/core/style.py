@@ -5,6 +5,7 @@ figures that several systems draw.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import wraps
 from io import BytesIO
 from itertools import cycle
@@ -46,12 +47,18 @@ HOUSE: dict[Any, Any] = {
     "legend.handlelength": 1.4,
     "legend.columnspacing": 1.4,
     "figure.constrained_layout.use": True,
+    "figure.dpi": 72,
 }
 HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
 GREY: Look = ("#555555", "o")  # what a legend explains without the colour of an arm
 _LETTER = 0.075  # inches of a label's width
 _PANELS = 4  # in a row that can be read on a page
 _WORTH = 0.7  # a panel is clipped if it gets narrower than this share of its width
+
+
+def _house(more: Mapping[Any, Any] | None = None) -> AbstractContextManager[None]:
+    """The theme over matplotlib's defaults, whatever matplotlibrc a reader has."""
+    return plt.style.context(["default", {**HOUSE, **(more or {})}])
 
 
 def looks(arms: Iterable[str], table: Mapping[str, Look]) -> dict[str, Look]:
@@ -79,7 +86,7 @@ def save(figure: Figure, folder: Path, name: str, about: str = "") -> Path:
         OSError: the folder can't be written.
     """
     path, content = folder / f"{name}.svg", BytesIO()
-    with plt.rc_context({**HOUSE, "svg.hashsalt": "fedmuscle"}):
+    with _house({"svg.hashsalt": "fedmuscle"}):
         lines = fill(about, round(figure.get_figwidth() / _LETTER * 1.2))
         figure.text(0, 1, lines, va="bottom", fontsize=7.5, color="#555555", linespacing=1.3)
         figure.savefig(
@@ -96,7 +103,7 @@ def housed(draw: Callable[_Arguments, Figure]) -> Callable[_Arguments, Figure]:
 
     @wraps(draw)
     def drawn(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Figure:
-        with plt.rc_context(HOUSE):
+        with _house():
             return closed(draw(*args, **kwargs))
 
     return drawn

@@ -41,7 +41,7 @@ NAMES = {
 }
 NAMES |= {"synthetic": "synthetic images", "noise": "images of noise"}
 CAPTIONS = "image_file_name_to_caption.pkl"
-IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg"}
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp"}
 
 
 def read_public(folder: Path, n: int, encoding: Encoding) -> Tensor:
@@ -88,8 +88,8 @@ def first_images(folder: Path, n: int) -> list[Path]:
     paths = images_of(folder)
     if len(paths) < n:
         raise DataError(
-            f"{folder}: a public set of {n} was asked for, it holds {len(paths)} images; the"
-            " setting public_size asks for fewer"
+            f"{folder}: a public set of {n} was asked for, it holds {len(paths)} images"
+            f" ({', '.join(sorted(IMAGE_SUFFIXES))}); the setting public_size asks for fewer"
         )
     return paths[:n]
 
