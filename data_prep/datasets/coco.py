@@ -110,7 +110,27 @@ def _from(part: str, split: str) -> str:
 def _instances(run: Run) -> dict[str, dict]:
     """Return the annotations of each split."""
     files = needed(run.archive(run.entry.archives[0]), _SPLITS)
-    return {_SPLITS[file]: parse_json(*own) for file, own in files.items()}
+    instances = {_SPLITS[file]: parse_json(*own) for file, own in files.items()}
+    if left_out := sum(map(_without_lines, instances.values())):
+        run.say(f"{run.entry.name}: {left_out:,} polygons of fewer than three points were left out")
+    return instances
+
+
+def _without_lines(instances: dict) -> int:
+    """Remove polygons of fewer than three points, and objects that have no other; return how
+    many polygons those were.
+    """
+    removed, kept = 0, []
+    for annotation in instances["annotations"]:
+        polygons = annotation.get("segmentation")
+        if isinstance(polygons, list) and polygons:
+            annotation["segmentation"] = [points for points in polygons if len(points) >= 6]
+            removed += len(polygons) - len(annotation["segmentation"])
+            if not annotation["segmentation"]:
+                continue
+        kept.append(annotation)
+    instances["annotations"] = kept
+    return removed
 
 
 def _annotated(instances: dict) -> list[dict]:

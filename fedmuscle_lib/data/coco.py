@@ -137,10 +137,11 @@ def _faults(document: Document, masks: bool) -> Iterator[str]:
 
 
 def plain_mask(segmentation: Any, height: int, width: int) -> np.ndarray:
-    """(height, width) bool of polygons or run lengths.
+    """(height, width) bool of polygons or run lengths. A polygon of fewer than three points, as
+    some tools write, covers nothing.
 
     Raises:
-        ValueError: they are of another size, or no three points in or near the image.
+        ValueError: they are of another size, or far outside the image.
     """
     if not segmentation:
         raise ValueError("it has no segmentation")
@@ -159,8 +160,6 @@ def plain_mask(segmentation: Any, height: int, width: int) -> np.ndarray:
         return coco_mask.decode(segmentation).astype(bool)
     for polygon in segmentation:
         points, side = np.array(polygon, float).reshape(-1, 2), (width, height)
-        if len(points) < 3:
-            raise ValueError(f"the polygon {shown(polygon)}, not three points or more")
         # a polygon may reach over the edge, but not by a whole image; NaN is nowhere
         if not ((points >= -np.array(side)) & (points <= 2 * np.array(side))).all():
             (left, top), (right, bottom) = points.min(0), points.max(0)
@@ -168,6 +167,9 @@ def plain_mask(segmentation: Any, height: int, width: int) -> np.ndarray:
                 f"a polygon from ({left:.6g}, {top:.6g}) to ({right:.6g}, {bottom:.6g}) in an image"
                 f" of {width} x {height}"
             )
-    return coco_mask.decode(
-        coco_mask.merge(coco_mask.frPyObjects(segmentation, height, width))
-    ).astype(bool)
+    areas = [polygon for polygon in segmentation if len(polygon) >= 6]
+    if not areas:
+        return np.zeros((height, width), bool)
+    return coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(areas, height, width))).astype(
+        bool
+    )

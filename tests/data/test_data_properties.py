@@ -53,5 +53,7 @@ def test_run_lengths_of_either_kind_are_the_mask(mask):
 def test_a_polygon_around_an_image_covers_it_and_one_far_outside_is_refused(height, width):
     around = np.array([0, 0, width, 0, width, height, 0, height])
     assert plain_mask([around.tolist()], height, width).all()
+    assert plain_mask([[0, 0, width, height], around.tolist()], height, width).all()
+    assert not plain_mask([[0, 0, width, height]], height, width).any()
     with pytest.raises(ValueError, match="a polygon from"):
         plain_mask([(around + 3 * max(height, width)).tolist()], height, width)

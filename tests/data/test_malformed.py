@@ -125,7 +125,6 @@ SPOILT: dict[str, tuple[str, Callable[[Path], object], str]] = {
         _object(segmentation={"size": [SIZE, SIZE], "counts": [0, 16]}),
         "annotation 2.*add up",
     ),
-    "a polygon has two points": (COCO, _object(segmentation=[[1, 1, 5, 5]]), "annotation 2"),
     "a polygon has a NaN": (COCO, _object(segmentation=[[1, 1, 5, 5, np.nan, 1]]), "annotation 2"),
     "a polygon is of a larger image": (
         COCO,

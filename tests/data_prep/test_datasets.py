@@ -310,6 +310,18 @@ def test_coco(prepare, data_dir, size):
     assert classes == (1, 2, 3) and samples.targets.shape == (6, 3)
 
 
+def test_a_polygon_of_two_points_is_left_out_and_counted():
+    line, area = [1, 1, 5, 5], [4, 2, 12, 2, 12, 8]
+    objects = [{"segmentation": given} for given in ([line, area], [line], [area], {"counts": []})]
+    instances = {"annotations": objects}
+    assert coco._without_lines(instances) == 2
+    assert [one["segmentation"] for one in instances["annotations"]] == [
+        [area],
+        [area],
+        {"counts": []},
+    ]
+
+
 def test_coco_parts_of_two_runs_are_disjoint(prepare, data_dir):
     prepare("coco", "--parts mlc,ss")
     users = _stems(
