@@ -50,7 +50,6 @@ NETWORK = (
     "party",
     "serve",
     "relay",
-    "bench",
     "__init__",
 )
 ORDERS = {

@@ -49,17 +49,8 @@ def _everywhere(
     pass  # ``__main__`` takes the flag off the line, so that it may stand behind a command too
 
 
-add(
-    app,
-    "run",
-    run.command,
-    Settings,
-    original.translated,
-    original.VALUES,
-    original.NAMES,
-    original.FLAGS,
-)
-add(app, "fedloge", fedloge.command, LongTailed, fedloge.translated, original=fedloge.FLAGS)
+add(app, "run", run.command, Settings, original.translated, original.FLAGS)
+add(app, "fedloge", fedloge.command, LongTailed, fedloge.translated, fedloge.FLAGS)
 add(app, "creamfl", creamfl.command, Paired)
 for module in (realign, reproduce, verify, bench, algorithms, notebook):
     app.command(module.__name__.rpartition(".")[2])(module.command)

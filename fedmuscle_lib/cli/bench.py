@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from fedmuscle_lib import bench, report
-from fedmuscle_lib.cli.network import needs_grpc
 from fedmuscle_lib.cli.options import Parameters, named_values
 from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
@@ -29,39 +28,26 @@ def _run(settings: Settings) -> None:
     print(report.costs(histories).round(2).to_string(index=False))
 
 
-def _network(settings: Settings) -> None:
-    """The settings say B and d alone."""
-    needs_grpc()
-    from fedmuscle_lib.network.bench import bench_network
-
-    bench_network(batch=settings.public_batch, dim=settings.proj_dim)
-
-
 BENCHES: dict[str, Callable[[Settings], object]] = {
     "loss": lambda s: bench.bench_loss(dim=s.proj_dim, threads=s.threads, device=s.device),
     "step": bench.bench_step,
     "local": bench.bench_local,
     "run": _run,
-    "network": _network,
 }
 
 
 def command(
     name: Annotated[
-        str,
-        typer.Argument(metavar="|".join(BENCHES), help="What to measure on this machine."),
+        str, typer.Argument(metavar="|".join(BENCHES), help="What to measure on this machine.")
     ],
     parameter: Parameters = None,
 ) -> None:
     """Print what the loss costs beside the original code's form, what a step of alignment or of
-    local training costs beside plainer ones, what a short run costs, or what the exchange of a
-    round between parties on loopback costs.
+    local training costs beside plainer ones, or what a short run costs.
     """
     check_known("no benchmark", name, BENCHES)
     # the loss is large enough to be shared, the mini models are not
     threads = {"threads": 2} if name == "loss" else {}
     settings = parse(threads | named_values(parameter))
-    if settings.algorithm != "fedmuscle":
-        raise ValueError(f"algorithm: bench measures FedMuscle, not {settings.algorithm!r}")
     try_device(settings.device)
     BENCHES[name](settings)

@@ -65,18 +65,17 @@ def translated(given: dict[str, Any]) -> dict[str, Any]:
 
 def show(history: History[Settings]) -> None:
     """Print the last round's accuracies and the run's costs."""
-    rows, groups = history.final(), (ALL, *history.provenance["groups"])
+    rows = history.final()
     print(
         f"{history.settings.title}: accuracy in % after round {history.settings.rounds}, by group"
         " of classes"
     )
     for scope, (model, judged) in SCOPES.items():
         own = rows[rows.scope == scope]
-        print(
-            f"\n{model}, {judged}\n{text(by_group(own, groups))}"
-            if len(own)
-            else f"\n{model}: it has no head"
-        )
+        if own.empty:
+            print(f"\n{model}: it has no head")
+        else:
+            print(f"\n{model}, {judged}\n{text(by_group(own, history.provenance['groups']))}")
     print(f"\n{MASKED}")
     cost = history.costs[["uplink_bytes", "downlink_bytes"]].mean() / 1e6
     seconds = history.provenance["seconds"]
@@ -92,10 +91,9 @@ def by_group(rows: pd.DataFrame, groups: Iterable[str]) -> pd.DataFrame:
     """Values with a row for each head, in the order of ``rows``, and columns by whether absent
     classes are masked, and group.
     """
-    columns = pd.MultiIndex.from_product([rows.masked.unique(), groups])
-    table = rows.pivot(index="head", columns=["masked", "group"], values="value").reindex(
-        rows["head"].unique(), columns=columns
-    )
+    columns = pd.MultiIndex.from_product([rows.masked.unique(), (ALL, *groups)])
+    table = rows.pivot(index="head", columns=["masked", "group"], values="value")
+    table = table.reindex(rows["head"].unique(), columns=columns)
     return table.rename(columns={False: "not masked", True: "masked"}, level=0)
 
 

@@ -17,12 +17,11 @@ from fedmuscle_lib.cli.options import value_of
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.runs.settings import RunSettings, parse, try_device
 
-_FACTS = {
+_BOUNDS = {
     "minimum": "at least",
     "exclusiveMinimum": "above",
     "maximum": "at most",
     "exclusiveMaximum": "below",
-    "enum": "one of",
 }
 _TYPES = {"integer": "INT", "number": "NUMBER", "object": "JSON", "array": "LIST"}
 _ORIGINAL = "Flags of the original code"  # the group of those that are no settings
@@ -34,40 +33,29 @@ def add(
     command: Callable[..., None],
     kind: type[RunSettings],
     translated: Callable[[dict[str, Any]], dict[str, Any]] = dict,
-    words: Mapping[str, Mapping[str, str]] = {},
-    flags: Mapping[str, str] = {},
     original: Mapping[str, tuple[type, str]] = {},
 ) -> None:
     """Add a command whose first parameter is settings, with an option for each of them.
 
     Args:
         kind: the class of the system's settings.
-        translated: replaces flags of the original code that are no settings by the settings that
-            they mean.
-        words: the original code's values of a setting and ours.
-        flags: our names of options and the original code's.
+        translated: replaces flags and values of the original code by the settings that they mean.
         original: flags of the original code that are no settings: type and help.
     """
     about = kind.model_json_schema()["properties"]
-    theirs = {own: said["flag"] for own, said in about.items() if "flag" in said} | {**flags}
-    ours = {_dashed(flag): _dashed(own) for own, flag in theirs.items()}
+    ours = {_dashed(said["flag"]): _dashed(own) for own, said in about.items() if "flag" in said}
     options = [
-        _option(own, str, about[own], theirs.get(own), _default(kind, own))
+        _option(own, str, about[own], _default(kind, own))
         for own in kind.__annotations__
         if own in about
     ]
     for flag, (type_, description) in original.items():
-        said = {"group": _ORIGINAL, "description": description}
-        options.append(_option(flag, type_, said, theirs.get(flag)))
+        options.append(_option(flag, type_, {"group": _ORIGINAL, "description": description}))
     _, *rest = inspect.signature(command, eval_str=True).parameters.values()
 
     def filled(**given: Any) -> None:
         others = {parameter.name: given.pop(parameter.name) for parameter in rest}
-        values = {
-            own: words.get(own, {}).get(value) or value_of(own, value)
-            for own, value in given.items()
-            if value is not None
-        }
+        values = {own: value_of(own, text) for own, text in given.items() if text is not None}
         settings = parse(kind, translated(values))
         try_device(settings.device)
         command(settings, **others)
@@ -79,22 +67,19 @@ def add(
 
 
 def _option(
-    name: str, kind: type, about: Mapping[str, Any], flag: str | None, default: str = ""
+    name: str, kind: type, about: Mapping[str, Any], default: str = ""
 ) -> inspect.Parameter:
     """An option that is None where it is not given; its help says what it can be."""
     parts = list(_parts(about))
-    facts = [
-        f"{words} {', '.join(part[key]) if key == 'enum' else part[key]}"
-        for part in parts
-        for key, words in _FACTS.items()
-        if key in part
-    ]
+    facts = [f"one of {', '.join(part['enum'])}" for part in parts if "enum" in part]
+    for part in parts:
+        facts += [f"{words} {part[key]}" for key, words in _BOUNDS.items() if key in part]
     said = "; ".join(dict.fromkeys(filter(None, [*facts, default])))
     types = dict.fromkeys(_TYPES[part["type"]] for part in parts if part.get("type") in _TYPES)
     made = typer.Option(
         f"--{_dashed(name)}",
         help=about["description"]
-        + (f" The original code's --{flag}." if flag else "")
+        + (f" The original code's --{about['flag']}." if "flag" in about else "")
         + (rf" \[{said}]" if said else ""),  # brackets are markup
         metavar="|".join(types) or "TEXT",
         rich_help_panel=about["group"],

@@ -25,6 +25,7 @@ def needs_grpc() -> None:
 
 
 _told = partial(print, flush=True)
+_PLACES = ("data", "model", "key", "root", "state")  # of a party's file
 
 
 def serve(
@@ -53,40 +54,22 @@ def join(
             metavar="[PARTY.TOML]", help="The party's file; docs/federation.md describes it."
         ),
     ] = None,
-    server: Annotated[str | None, typer.Option(help="host:port.")] = None,
-    user: Annotated[int | None, typer.Option(help="This party's number.")] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder of data in the documented layout, with the public set."),
-    ] = None,
-    model: Annotated[Path | None, typer.Option(help="Folder of the backbone.")] = None,
-    task: Annotated[str | None, typer.Option(help="IC10, MLC, SS, TC, ...")] = None,
-    key: Annotated[Path | None, typer.Option(help="File of the private key.")] = None,
-    root: Annotated[
-        Path | None, typer.Option(help="Certificate that the server's is signed by.")
-    ] = None,
-    state: Annotated[
-        Path | None, typer.Option(help="Folder of checkpoints and of the history.")
-    ] = None,
     parameter: Parameters = None,
 ) -> None:
     """Take part in a federation over machines with your own data and model, until its rounds are
     over.
 
-    Options override the file. With -p, NAME=VALUE is any other field of it, limits.NAME=VALUE a
-    limit, or a setting of your training.
+    With -p, NAME=VALUE is a field of the file, such as user=2, limits.NAME=VALUE a limit, or a
+    setting of your training.
     """
     needs_grpc()
     from fedmuscle_lib.network.party import Party
     from fedmuscle_lib.network.terms import PartyFile, read
 
-    places = {"data": data, "model": model, "key": key, "root": root, "state": state}
-    given: dict[str, Any] = {name: path and path.absolute() for name, path in places.items()}
-    given |= {"server": server, "user": user, "task": task}
-    given = {name: value for name, value in given.items() if value is not None}
+    given: dict[str, Any] = {}
     for name, value in named_values(parameter).items():
         if name in PartyFile.model_fields:
-            given[name] = value
+            given[name] = Path(value).absolute() if name in _PLACES else value
         else:
             table = "limits" if name.startswith("limits.") else "settings"
             given.setdefault(table, {})[name.removeprefix("limits.")] = value

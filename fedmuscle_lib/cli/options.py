@@ -63,9 +63,7 @@ def named_values(texts: Iterable[str] | None) -> dict[str, Any]:
 
 def numbers_of(name: str, text: str) -> list[int]:
     """The numbers of "0,1,2"; raises ValueError for anything else, or a number twice."""
-    if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise ValueError(f"{name}: whole numbers with commas between them, not {text!r}")
-    numbers = [int(item) for item in text.split(",")]
-    if len(set(numbers)) < len(numbers):
-        raise ValueError(f"{name}: a number is given twice in {text}")
-    return numbers
+    numbers = text.split(",")
+    if not re.fullmatch(r"\d+(,\d+)*", text) or len(set(numbers)) < len(numbers):
+        raise ValueError(f"{name}: whole numbers, each once, with commas between, not {text!r}")
+    return [int(number) for number in numbers]

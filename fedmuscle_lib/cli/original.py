@@ -1,4 +1,7 @@
-"""The original code's flags, which its README lists, in terms of ours."""
+"""The original code's flags, which its README lists, in terms of ours.
+
+Its names of our settings stand in the settings' fields.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,16 @@ from typing import Any
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import SETUPS
 
-# Their values of a setting where ours are called differently.
-VALUES = {
-    "algorithm": {"local_training": "local"},
-    "public": {
-        "pascal": "voc",
-        "CIFAR100": "cifar100",
-        "CIFAR10": "cifar10",
-        "flicker_multi_modal": "flickr30k",
-    },
+# Their algorithms and public sets that are called otherwise here.
+_VALUES = {
+    "local_training": "local",
+    "pascal": "voc",
+    "CIFAR100": "cifar100",
+    "CIFAR10": "cifar10",
+    "flicker_multi_modal": "flickr30k",
 }
-# Their name of an option that is called otherwise here; those of settings stand in the settings'
-# fields.
-NAMES = {"num_TC_clients": "num_yahoo_topic_classification_clients"}
-_COUNTS = {f"num_{task}_clients": task for task in ("MLC", "IC100", "IC10", "SS", "TC", "TG")}
+_COUNTS = {f"num_{task}_clients": task for task in ("MLC", "IC100", "IC10", "SS", "TG")}
+_COUNTS["num_yahoo_topic_classification_clients"] = "TC"
 _COUNTED = "The first K users with {}; of a task without a count nobody takes part."
 # Their flags that are no settings.
 FLAGS: dict[str, tuple[type, str]] = {
@@ -38,22 +37,24 @@ def translated(given: dict[str, Any]) -> dict[str, Any]:
             counts.
     """
     values = {name: value for name, value in given.items() if name not in FLAGS}
+    for name in {"algorithm", "public"} & values.keys():
+        values[name] = _VALUES.get(values[name], values[name])
     if (method := given.get("adapter_method", "lora")) != "lora":
         raise ValueError(f"adapter_method: only lora is known, not {method!r}")
     if values.get("public") == "flickr30k":
         values.setdefault("setup", "setup2")  # the original command names none
-    counts = {name: given[name] for name in _COUNTS if name in given}
+    counts = {task: given[name] for name, task in _COUNTS.items() if name in given}
     if not counts:
         return values
     if "users" in given:
         raise ValueError("users: --num_..._clients say who takes part too; give one of them")
     setup = SETUPS.get(values.get("setup", Settings.model_fields["setup"].default), ())
     users: list[int] = []
-    for name, count in counts.items():
-        numbers = [user.number for user in setup if user.task == _COUNTS[name]]
+    for task, count in counts.items():
+        numbers = [user.number for user in setup if user.task == task]
         if not 0 <= count <= len(numbers):
             raise ValueError(
-                f"{name}: there are {len(numbers)} users with {_COUNTS[name]}, not {count}"
+                f"--num_..._clients: there are {len(numbers)} users with {task}, not {count}"
             )
         users += numbers[:count]
     return values | {"users": tuple(sorted(users))}

@@ -9,11 +9,8 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib.cli.fedloge import MASKED, SCOPES, by_group, text
-from fedmuscle_lib.cli.options import value_of
 from fedmuscle_lib.core.torch_state import fixed_state
-from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.export import load
-from fedmuscle_lib.runs.settings import try_device
 
 
 def command(
@@ -30,20 +27,13 @@ def command(
     data_dir: Annotated[
         Path | None, typer.Option(help="Where the run's data lie, if not in their usual place.")
     ] = None,
-    device: Annotated[
-        str,
-        typer.Option(
-            help="Where it is evaluated, wherever it was trained; `auto` is the first GPU, or else"
-            " the CPU."
-        ),
-    ] = "cpu",
 ) -> None:
     """Print accuracies of a saved model before and after each realignment of its heads.
 
     Nothing is trained.
     """
-    changes = {"device": try_device(value_of("device", device))}
-    rounds = load(path, norm, **changes, **({"data_dir": data_dir} if data_dir else {}))
+    changes = {"data_dir": data_dir} if data_dir else {}
+    rounds = load(path, norm, device="cpu", **changes)
     settings, method = rounds.settings, rounds.federation.method
     if not method.realignments:
         raise ValueError(f"{path}: a model of {settings.algorithm}, which has no realigned head")
@@ -55,9 +45,7 @@ def command(
         f" classes\n{options}"
     )
     for scope, before, after, source in method.realignments:
-        table = by_group(rows[rows.scope == scope], (ALL, *rounds.federation.groups)).loc[
-            [before, after]
-        ]
+        table = by_group(rows[rows.scope == scope], rounds.federation.groups).loc[[before, after]]
         table.loc["change"] = table.loc[after] - table.loc[before]
         print("\n{}, {}; as in {}\n{}".format(*SCOPES[scope], source, text(table)))
     print(f"\n{MASKED}")

@@ -37,10 +37,8 @@ def command(
     baseline = settings.model_copy(update={"algorithm": report.BASELINE})
     local = run(baseline) if with_local else stored(baseline)
     known = stored(settings) is not None
-    if settings.algorithm == report.BASELINE:
-        local = None
     history = run(settings, save_models=save_models)
-    show([local, history] if local else [history])
+    show([local, history] if local and settings.algorithm != report.BASELINE else [history])
     if found := default_store().find(address_of(settings)):
         print(f"{'fetched from' if known else 'computed, and stored in'} {found[1].path}")
     if save_models is not None:
@@ -61,12 +59,9 @@ def show(histories: list[History]) -> None:
         f"per user and round: {cost.uplink_bytes / 1e6:.2f} MB up, {cost.downlink_bytes / 1e6:.2f}"
         f" MB down; {cost.tflop:.2f} TFLOP and {cost.seconds:.0f} s in all"
     )
-    remarks = (
-        report.decisions_in_words(report.decisions([history])),
-        history.remark,
-    )
-    for remark in filter(None, remarks):
-        print(remark)
+    for line in (report.decisions_in_words(report.decisions([history])), history.remark):
+        if line:
+            print(line)
     if len(histories) == 2:
         for phase in (report.HEADLINE, report.OTHER_MOMENT):
             table = report.delta(histories, phase).set_index("algorithm")

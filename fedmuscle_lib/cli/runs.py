@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,32 +30,28 @@ def command(context: typer.Context) -> None:
     entries = list(store.entries())
     if entries:
         print(listing(entries).to_string(index=False))
-    size = sum(entry.nbytes for entry in entries) / 1e6
-    print(f"{len(entries)} runs, {size:.1f} MB; computed ones are kept in {store.root}")
+    print(f"{len(entries)} runs; computed ones are kept in {store.root}")
 
 
 def listing(entries: Sequence[Entry]) -> pd.DataFrame:
-    """A row a run: its address, what it is, whether it is complete and whose, when it was finished,
-    and its size.
-
-    What a run is are the settings by which its system tells runs apart; a run of another system has
-    nothing in their columns.
+    """A row a run: its address, the settings by which its system tells runs apart and others that
+    are not usual, whether it is complete and whose, and when it was finished.
     """
     return pd.DataFrame(map(_row, entries)).fillna("")
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    said = entry.description()
-    labels = named(said.system).settings.labels if said.system in SYSTEMS else ()
+    facts = entry.facts()
+    system, settings = facts["system"], facts["settings"]
+    labels = named(system).settings.labels if system in SYSTEMS else ()
     return {
         "address": entry.address,
-        "system": said.system,
-        **{name: said.settings.get(name, "?") for name in (*labels, *_OF_ALL)},
-        "other settings": changed(said.settings, said.system),
+        "system": system,
+        **{name: settings.get(name, "?") for name in (*labels, *_OF_ALL)},
+        "other settings": changed(settings, system),
         "state": "complete" if entry.done else "interrupted",
         "origin": "shipped" if entry.shipped else "computed",
-        "finished": said.finished or "",
-        "size": f"{entry.nbytes / 1e3:.0f} kB",
+        "finished": facts.get("finished", ""),
     }
 
 
@@ -67,19 +62,12 @@ def changed(settings: dict[str, Any], system: str) -> str:
     given = {name: settings[name] for name in ("profile", "setup") if name in settings}
     try:
         kind = named(system).settings
-        usual = kind(**given).model_dump(mode="json")
+        usual = kind(**given).recorded()
     except ValueError:  # a system, a profile or a setup that there is no more
         return ""
     shown = {*kind.labels, *_OF_ALL}
-    own = {
-        name: value
-        for name, value in settings.items()
-        if name not in shown and value != usual.get(name)
-    }
-    return " ".join(
-        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in own.items()
-    )
+    own = {name: value for name, value in settings.items() if value != usual.get(name)}
+    return " ".join(f"{name}={value}" for name, value in own.items() if name not in shown)
 
 
 @app.command()
@@ -99,24 +87,19 @@ def delete(
     """
     if not (addresses or interrupted):
         raise ValueError("runs delete: name addresses, or --interrupted")
-    store = default_store()
-    computed = [entry for entry in store.entries() if not entry.shipped]
-    for address in addresses or ():
-        if not any(entry.address.startswith(address) for entry in computed):
-            raise ValueError(f"no computed run {address!r} in {store.root}")
+    store, begins = default_store(), tuple(addresses or [""])
     chosen = [
         entry
-        for entry in computed
-        if entry.address.startswith(tuple(addresses or [""])) and not (interrupted and entry.done)
+        for entry in store.entries()
+        if entry.address.startswith(begins) and not (entry.shipped or interrupted and entry.done)
     ]
     if not chosen:
-        print("no such run")
-        return
+        raise ValueError(f"{store.root}: no such computed run")
     print(listing(chosen).to_string(index=False))
     if yes or typer.confirm(f"Delete {len(chosen)} runs?"):
-        left = [path for entry in chosen for path in entry.delete()]
-        kept = f"; left alone: {', '.join(map(str, left))}" if left else ""
-        print(f"{len(chosen)} runs deleted{kept}")
+        for entry in chosen:
+            entry.delete()
+        print(f"{len(chosen)} runs deleted")
 
 
 @app.command()
@@ -131,19 +114,16 @@ def ship(
 
     Runs that no folder of the profile names any more are removed from it.
     """
-    store = default_store()
-    for folder in folders:
-        if not any((folder / name).is_file() for name in (OUTCOME, PROVENANCE, "table.csv")):
-            raise ValueError(f"{folder}: no notebook's results lie there")
+    if missing := [folder for folder in folders if not folder.is_dir()]:
+        raise FileNotFoundError(f"{missing[0]}: no such folder of results")
     for profile in dict.fromkeys(folder.parent for folder in folders):
-        kept = {
-            address
-            for path in profile.glob(f"*/{PROVENANCE}")
-            for address in _addresses(path.parent)
-        }
-        asked = {folder: _addresses(folder) for folder in folders if folder.parent == profile}
-        for address in store.ship(set().union(*asked.values()), profile / ARCHIVE, kept):
-            print(f"{profile / ARCHIVE}: {address} is removed, since no reference names it")
+        runs = {path.parent: _addresses(path.parent) for path in profile.glob(f"*/{PROVENANCE}")}
+        asked = {folder: own for folder, own in runs.items() if folder in folders}
+        archive = profile / ARCHIVE
+        for address in default_store().ship(
+            set().union(*asked.values()), archive, set().union(*runs.values())
+        ):
+            print(f"{archive}: {address} is removed, since no reference names it")
         for folder, addresses in asked.items():
             _mark(folder)
             print(f"{folder}: {len(addresses)} runs shipped")
@@ -155,12 +135,10 @@ def _addresses(folder: Path) -> set[str]:
 
 
 def _mark(folder: Path) -> None:
-    """Say in a provenance, if there is one, that its runs are shipped and what the notebook was
-    given. Its page gets the command.
+    """Say in a folder's provenance that its runs are shipped and what the notebook was given. Its
+    page gets the command.
     """
-    if not (path := folder / PROVENANCE).exists():
-        return
-    provenance = read_json(path)
+    provenance = read_json(folder / PROVENANCE)
     parameters = _parameters(folder) or provenance.get("parameters", {})
     known = provenance.get("command", "")
     # the command of a provenance knows settings of runs alone
@@ -174,10 +152,7 @@ def _mark(folder: Path) -> None:
 
 def _parameters(folder: Path) -> dict[str, Any]:
     """Return what a notebook was executed with, but for the profile and for places, which another
-    machine has elsewhere.
-
-    An execution that failed, or lacked a run, did not make the folder's results: then it is
-    nothing.
+    machine has elsewhere; nothing of an execution that failed, or lacked a run.
     """
     given = reference_parameters(folder, OUTCOME)
     result = read_json(folder / OUTCOME) if given else {}
@@ -185,7 +160,8 @@ def _parameters(folder: Path) -> dict[str, Any]:
         return {}
     places = set().union(*(named(system).settings.places() for system in SYSTEMS))
     overrides = {
-        name: value for name, value in given.pop("overrides", {}).items() if name not in places
+        name: value for name, value in given.get("overrides", {}).items() if name not in places
     }
-    parameters = {name: value for name, value in given.items() if name not in ("profile", "output")}
+    apart = ("profile", "output", "overrides")
+    parameters = {name: value for name, value in given.items() if name not in apart}
     return parameters | ({"overrides": overrides} if overrides else {})

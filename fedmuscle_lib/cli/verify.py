@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,8 +14,6 @@ import typer
 from fedmuscle_lib.cli.options import Profile
 from fedmuscle_lib.core.command_line import DONE, FAILURE
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.core.registry import check_known
-from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.runs import History, Store, named, run, stored, system_of
 from fedmuscle_lib.runs.archive import ARCHIVE
 from fedmuscle_lib.runs.settings import parse
@@ -48,14 +47,13 @@ def command(
     """Compute some of the shipped runs again and compare every metric of every round. Exit code 1
     says that one differs.
     """
-    check_known("unknown profile", profile, PROFILES)
     archive = figures / profile / ARCHIVE
     if not archive.is_file():
         raise FileNotFoundError(f"{archive}: no such archive of shipped runs")
     places = {"data_dir": data_dir, "models_path": models_path}
     with TemporaryDirectory() as empty:
         shipped = Store(Path(empty), (archive,))
-        known = found(shipped, {name: path for name, path in places.items() if path})
+        known = list(found(shipped, {name: path for name, path in places.items() if path}))
         if stale := len(list(shipped.entries())) - len(known):
             print(f"{stale} shipped runs are another version's or another data set's")
     if not known:
@@ -63,34 +61,30 @@ def command(
     seed = random.randrange(2**16) if seed is None else seed
     drawn = random.Random(seed).sample(known, min(sample, len(known)))
     print(f"{len(drawn)} of {len(known)} shipped runs, drawn with --seed {seed}")
-    right = True
+    code = DONE
     for history in drawn:
         largest, differences = verify(history, tolerance)
         verdict = f"within the tolerance, by {largest:.3g} at most" if largest else "equal"
-        verdict = "; ".join(["differs", *differences]) if differences else verdict
+        if differences:
+            verdict, code = "; ".join(["differs", *differences]), FAILURE
         s = history.settings
-        told = " ".join(getattr(s, name) for name in s.labels)
-        print(f"{history.provenance['address']} {told} seed {s.seed}: {verdict}", flush=True)
-        right &= not differences
-    raise typer.Exit(DONE if right else FAILURE)
+        labels = " ".join(getattr(s, name) for name in s.labels)
+        print(f"{history.provenance['address']} {labels} seed {s.seed}: {verdict}", flush=True)
+    raise typer.Exit(code)
 
 
-def found(shipped: Store, places: dict[str, Path]) -> list[History]:
+def found(shipped: Store, places: dict[str, Path]) -> Iterator[History]:
     """The shipped runs that their settings still lead to, in the order of their addresses."""
-    histories = []
     for entry in shipped.entries():
         with suppress(ValueError):  # settings or a system that there are no more
-            said = entry.description()
-            if not said.settings:  # it can't be read
-                continue
-            kind = named(said.system).settings
-            fields = kind.model_fields  # a run may name a setting that there is no more
-            known = {name: value for name, value in said.settings.items() if name in fields}
-            own = {name: path for name, path in places.items() if name in kind.places()}
-            history = stored(parse(kind, known | own), shipped)
+            facts = entry.facts()
+            kind = named(facts["system"]).settings
+            # a run may name a setting that there is no more
+            given = facts["settings"] | places
+            known = {name: value for name, value in given.items() if name in kind.model_fields}
+            history = stored(parse(kind, known), shipped)
             if history and history.provenance["address"] == entry.address:
-                histories.append(history)
-    return histories
+                yield history
 
 
 def verify(history: History, samples: float = SAMPLES) -> tuple[float, list[str]]:

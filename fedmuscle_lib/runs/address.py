@@ -57,10 +57,8 @@ def address_of(settings: RunSettings) -> Address:
             shipped run does not stand in for it.
     """
     for name in sorted(settings.places()):
-        path, usual = (
-            getattr(settings, name),
-            settings.usual().get(name, type(settings).model_fields[name].default),
-        )
+        path = getattr(settings, name)
+        usual = settings.usual().get(name, type(settings).model_fields[name].default)
         if path is not None and path != usual and not path.exists():
             raise FileNotFoundError(f"{name}: {path}: no such folder")
     return Address(
@@ -94,9 +92,9 @@ def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
     """A hash of names and content of the files of ``folder`` whose name fits the pattern; empty if
     there is none.
 
-    Links are followed, and a link to a folder that was seen already counts as where it leads. A
-    file is read again only when what the file system says of it has changed. Manifests of data sets
-    are left out: they say how the files were made, and the files say what they are.
+    Links are followed, and a folder that several lead to counts once. A file is read again only
+    when what the file system says of it has changed. Manifests of data sets are left out: they say
+    how the files were made, and the files say what they are.
 
     Args:
         deep: whether files of folders below count too.
@@ -104,49 +102,38 @@ def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
     looked = _looked.get()
     if looked is not None and (folder, pattern, deep) in looked:
         return looked[folder, pattern, deep]
-    found, again = _files(str(folder), deep)
-    kept = sorted(
-        file
-        for file in found
-        if fnmatch(name := os.path.basename(file[0]), pattern) and name != MANIFEST
+    kept = tuple(
+        sorted(
+            (path, stamp)
+            for path in _files(folder, deep)
+            if fnmatch(name := os.path.basename(path), pattern)
+            and name != MANIFEST
+            and (stamp := stamp_of(path)) is not None  # else a link that leads nowhere
+        )
     )
-    digest = _content_digest(str(folder), tuple(kept), tuple(again)) if kept else ""
+    digest = _content_digest(str(folder), kept) if kept else ""
     if looked is not None:
         looked[folder, pattern, deep] = digest
     return digest
 
 
-_File = tuple[str, Stamp]
-
-
-def _files(folder: str, deep: bool) -> tuple[list[_File], list[str]]:
-    """Path and stamp of each file; and links to folders that come in another way too, with where
-    they lead, below ``folder``.
-    """
-    seen: dict[str, str] = {}
-    files, again = [], []
+def _files(folder: Path, deep: bool) -> Iterator[str]:
+    known = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         folders.sort()  # of two ways to a folder, the same one comes first everywhere
-        if not deep:
+        if not deep or os.path.realpath(place) in known:
             folders.clear()
-        if (first := seen.setdefault(os.path.realpath(place), place)) != place:
-            folders.clear()
-            if not place.startswith(f"{first}/"):  # a link back to where it came from adds nothing
-                again.append(f"{place.removeprefix(folder)} -> {first.removeprefix(folder)}")
-            continue
-        for path in (f"{place}/{name}" for name in names):
-            if (stamp := stamp_of(path)) is not None:
-                files.append((path, stamp))
-    return files, again
+        if os.path.realpath(place) not in known:
+            known.add(os.path.realpath(place))
+            yield from (f"{place}/{name}" for name in names)
 
 
 @lru_cache(maxsize=64)
-def _content_digest(folder: str, files: tuple[_File, ...], again: tuple[str, ...]) -> str:
-    digest = hashlib.sha256(os.fsencode("".join(f"{line}\n" for line in again)))
+def _content_digest(folder: str, files: tuple[tuple[str, Stamp], ...]) -> str:
+    digest = hashlib.sha256()
     for path, (size, *_) in files:
-        digest.update(
-            os.fsencode(f"{path.removeprefix(folder)} {size}\n")
-        )  # a name may be no UTF-8
+        # a name may be no UTF-8
+        digest.update(os.fsencode(f"{path.removeprefix(folder)} {size}\n"))
         with open(path, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()

@@ -16,7 +16,7 @@ from fedmuscle_lib.core.files import user_path
 from fedmuscle_lib.runs.address import Address, address_of, cached_digests
 from fedmuscle_lib.runs.history import History, Origin
 from fedmuscle_lib.runs.loop import train
-from fedmuscle_lib.runs.progress import also_calling, showing
+from fedmuscle_lib.runs.progress import showing
 from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Store, default_store
 from fedmuscle_lib.runs.system import Progress, Tick, system_of
@@ -31,7 +31,6 @@ class NotStored(LookupError):
 def run(
     settings: S,
     progress: Progress | None = None,
-    wait: bool = True,
     store: Store | None = None,
     save_models: str | Path | None = None,
     on_round: Progress | None = None,
@@ -41,7 +40,6 @@ def run(
     Args:
         settings: what to run; their class says of which system.
         progress: called with a ``Tick`` after every round; by default a bar or a line shows them.
-        wait: for another process that is computing this run; then its result is fetched.
         store: where runs are kept; by default ``default_store()``.
         save_models: folder that the trained models are written to. A run that is stored is computed
             again for it, and compared.
@@ -55,7 +53,6 @@ def run(
         NotOurs: something else lies in the place of the models to be saved.
         Diverged: a local loss, or what a party sends, is no longer finite; the message names the
             party.
-        Busy: ``wait`` is false and another process is computing this run.
         NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored, or its result was lost after it
             was stored.
         ValueError: models are to be saved and the system keeps none, or a stored run that is
@@ -66,17 +63,15 @@ def run(
             raise ValueError(f"runs of {settings.system} keep no models")
         save_models = user_path(save_models, "save_models")
         system_of(settings).claim(settings, save_models)
-        save_models.mkdir(
-            parents=True, exist_ok=True
-        )  # a folder that can't be made is refused before the run, not after it
+        # a folder that can't be made is refused before the run, not after it
+        save_models.mkdir(parents=True, exist_ok=True)
     store, address = store or default_store(), address_of(settings)
     found = history_at(address, settings, store)
     if found and save_models is None:
         return found
     refuse_to_compute([settings])
-    with showing(1, [settings], progress) as shown:
-        tell = also_calling(on_round, shown)
-        computed = not found and compute_here(address, settings, store, tell, wait, save_models)
+    with showing(1, [settings], progress, on_round) as tell:
+        computed = not found and compute_here(address, settings, store, tell, save_models)
         history = fetched(address, settings, store)
         if save_models is not None and not computed:
             _compute_again(address, history, tell, save_models)
@@ -125,41 +120,37 @@ def history_at(address: Address, settings: S, store: Store) -> History[S] | None
     record, entry, caveats = found
     origin: Origin = "shipped" if entry.shipped else "computed"
     return History(
-        settings=settings,
-        **record.tables,
-        provenance=record.provenance,
-        origin=origin,
-        caveats=caveats,
+        settings, **record.tables, provenance=record.provenance, origin=origin, caveats=caveats
     )
-
-
-def may_compute() -> bool:
-    """Return whether a run that is not stored may be computed; the environment can say no."""
-    return os.environ.get("FEDMUSCLE_COMPUTE") != "0"
 
 
 def available(groups: Mapping[str, Sequence[S]]) -> dict[str, Sequence[S]]:
     """The groups, by name, of which every run is stored or may be computed; a warning names each of
     the others.
     """
-    if may_compute():
-        return dict(groups)
     with cached_digests():
-        found = {name: settings for name, settings in groups.items() if all(map(stored, settings))}
-    for name in [name for name in groups if name not in found]:
-        _log.warning("%s is left out: not all of its runs are stored", name)
+        found = {
+            name: settings
+            for name, settings in groups.items()
+            if _may_compute() or all(map(stored, settings))
+        }
+    for name in groups:
+        if name not in found:
+            _log.warning("%s is left out: not all of its runs are stored", name)
     return found
 
 
 def refuse_to_compute(missing: Sequence[RunSettings]) -> None:
     """Raise ``NotStored`` where the environment says that nothing is to be computed."""
-    if missing and not may_compute():
-        how_many = (
-            f"{len(missing)} runs are not stored, the first of them"
-            if len(missing) > 1
-            else "A run is not stored:"
+    if missing and not _may_compute():
+        many = f"{len(missing)} runs are not stored, the first of them"
+        raise NotStored(
+            f"{many if len(missing) > 1 else 'A run is not stored:'} {missing[0].title}"
         )
-        raise NotStored(f"{how_many} {missing[0].title}")
+
+
+def _may_compute() -> bool:
+    return os.environ.get("FEDMUSCLE_COMPUTE") != "0"
 
 
 def compute_here(
@@ -167,7 +158,6 @@ def compute_here(
     settings: RunSettings,
     store: Store,
     tell: Progress,
-    wait: bool = True,
     models: Path | None = None,
 ) -> bool:
     """Compute the run in this process and store it, unless another process has done so in the
@@ -177,7 +167,7 @@ def compute_here(
         Busy: ``wait`` is false and another process is computing it.
     """
     entry = store.entry(address)
-    with entry.lock(wait):
+    with entry.lock():
         if store.find(address) is not None:
             return False
 

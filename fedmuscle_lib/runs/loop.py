@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -22,8 +22,8 @@ from fedmuscle_lib.core.errors import Diverged, out_of_memory
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.settings import RunSettings
-from fedmuscle_lib.runs.store import Entry, Record, packed, unpacked
-from fedmuscle_lib.runs.system import Progress, Tick, system_of
+from fedmuscle_lib.runs.store import Entry, Record
+from fedmuscle_lib.runs.system import Experiment, Progress, Tick, system_of
 
 # Large tensors in huge pages, where Linux grants them on request. Torch reads this when it makes
 # its first tensor.
@@ -49,113 +49,77 @@ def train(
         Diverged: a local loss, or what a party sends, is no longer finite; the message names the
             party.
     """
+    address, system = address_of(settings), system_of(settings)
+    about = {"address": str(address), "system": system.name, "settings": settings.recorded()}
     try:
         with fixed_state(settings.threads):
-            training = _Training.resumed(settings, tell, entry)
-            record = training.complete()
+            experiment, finished, seconds = _begun(settings, entry)
+            if finished:
+                tell(Tick(settings.title, finished, settings.rounds, resumed=True))
+            for number in range(finished, settings.rounds):
+                began = time.perf_counter()
+                tick = _round(experiment, number)
+                seconds += time.perf_counter() - began
+                if entry is not None:
+                    rows = {name: experiment.rows[name] for name in system.tables}
+                    so_far = {"finished_rounds": number + 1, "seconds": seconds, "rows": rows}
+                    entry.save_checkpoint(experiment.state() | about | so_far)
+                tell(replace(tick, seconds=seconds))
+            tables = {
+                name: pd.DataFrame(experiment.rows[name], columns=list(columns))
+                for name, columns in system.tables.items()
+            }
+            provenance = about | {
+                "versions": system.key(settings)["versions"],
+                "inputs": dict(address.inputs),
+                "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+                "seconds": round(seconds, 1),
+                "peak_memory_bytes": _peak_memory(),
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "rounding": versions.ROUNDING,
+                "processor": _processor(),
+                "machine": (
+                    f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch"
+                    " thread(s)"
+                ),
+                "device": settings.device,
+                **experiment.facts(),
+                "source": versions.SOURCE,
+            }
             if models is not None:
-                training.system.save(training.experiment, models)
-            return record
+                system.save(experiment, models)
+            return Record(tables, provenance)
     except Diverged as error:
-        error.address = str(address_of(settings))
+        error.address = str(address)
         raise
 
 
-class _Training:
-    def __init__(self, settings: RunSettings, tell: Progress, entry: Entry | None) -> None:
-        self.settings, self.tell, self.entry = settings, tell, entry
-        address = address_of(settings)
-        self.address, self.inputs = str(address), dict(address.inputs)
-        self.system = system_of(settings)
-        self.experiment = self.system.begin(settings)
-        self.seconds, self.finished_rounds = 0.0, 0
-
-    @classmethod
-    def resumed(cls, settings: RunSettings, tell: Progress, entry: Entry | None) -> _Training:
-        """Return the run with its finished rounds, or from its start if the checkpoint can't be
-        read.
-        """
-        training = cls(settings, tell, entry)
-        if entry is None or (content := entry.load_checkpoint()) is None:
-            return training
-        try:
-            training._restore(unpacked(content))
-        except Exception as error:  # what is restored is whatever lay there
-            if out_of_memory(error):
-                raise
-            entry.discard_checkpoint(error)
-            return cls(settings, tell, entry)
-        tell(Tick(settings.title, training.finished_rounds, settings.rounds, resumed=True))
-        return training
-
-    def complete(self) -> Record:
-        """The rounds that are left, then the result."""
-        for round in range(self.finished_rounds, self.settings.rounds):
-            began = time.perf_counter()
-            try:
-                tick = self.experiment.round(round)
-            except Diverged as error:
-                error.within(f"round {round + 1}")
-                raise
-            self.seconds += time.perf_counter() - began
-            self.finished_rounds = round + 1
-            if self.entry is not None:
-                self.entry.save_checkpoint(packed(self._checkpoint()))
-            self.tell(replace(tick, seconds=self.seconds))
-        tables = {
-            name: _table(name, self.experiment.rows[name], columns)
-            for name, columns in self.system.tables.items()
-        }
-        return Record(tables, self._provenance())
-
-    def _checkpoint(self) -> dict[str, Any]:
-        return self.experiment.state() | {
-            "address": self.address,
-            "system": self.system.name,
-            "settings": self.settings.recorded(),
-            "finished_rounds": self.finished_rounds,
-            "seconds": self.seconds,
-            "rows": {name: self.experiment.rows[name] for name in self.system.tables},
-        }
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        self.experiment.restore(state)
-        self.experiment.rows.update({name: state["rows"][name] for name in self.system.tables})
-        self.finished_rounds, self.seconds = state["finished_rounds"], state["seconds"]
-
-    def _provenance(self) -> dict[str, Any]:
-        return {
-            "address": self.address,
-            "system": self.system.name,
-            "settings": self.settings.recorded(),
-            "versions": self.system.key(self.settings)["versions"],
-            "inputs": self.inputs,
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seconds": round(self.seconds, 1),
-            "peak_memory_bytes": _peak_memory(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "rounding": versions.ROUNDING,
-            "processor": _processor(),
-            "machine": (
-                f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch"
-                " thread(s)"
-            ),
-            "device": self.settings.device,
-            **self.experiment.facts(),
-            "source": versions.SOURCE,
-        }
+def _begun(settings: RunSettings, entry: Entry | None) -> tuple[Experiment, int, float]:
+    """The experiment, its finished rounds and their seconds; from its start if there is no
+    checkpoint that can be read.
+    """
+    begin = partial(system_of(settings).begin, settings)
+    experiment = begin()
+    try:
+        if entry is None or (state := entry.load_checkpoint()) is None:
+            return experiment, 0, 0.0
+        experiment.restore(state)
+        experiment.rows.update(state["rows"])
+        return experiment, state["finished_rounds"], state["seconds"]
+    except Exception as error:  # what is restored is whatever lay there
+        if out_of_memory(error) or entry is None:
+            raise
+        entry.discard_checkpoint(error)
+        return begin(), 0, 0.0
 
 
-def _table(
-    name: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type]
-) -> pd.DataFrame:
-    """Make a table of rows; raises ValueError where they are not what the system says of it."""
-    if rows and set().union(*rows) != columns.keys():
-        raise ValueError(
-            f"{name}: rows of {sorted(set().union(*rows))} where {sorted(columns)} are declared"
-        )
-    return pd.DataFrame(rows, columns=list(columns))
+def _round(experiment: Experiment, number: int) -> Tick:
+    try:
+        return experiment.round(number)
+    except Diverged as error:
+        error.within(f"round {number + 1}")
+        raise
 
 
 def _peak_memory() -> int:
@@ -173,12 +137,7 @@ def _processor() -> str:
     torch compiled its kernels for.
     """
     name = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf8") as file:
-            name = next(
-                (line.partition(":")[2].strip() for line in file if line.startswith("model name")),
-                name,
-            )
-    except OSError:
-        pass
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf8") as file:
+        models = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+        name = next(models, name)
     return f"{name}, {torch.backends.cpu.get_cpu_capability()}"

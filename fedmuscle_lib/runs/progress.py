@@ -20,32 +20,6 @@ from fedmuscle_lib.runs.system import Progress, Tick
 _log = logging.getLogger("fedmuscle")
 
 
-def also_calling(on_round: Progress | None, tell: Progress) -> Progress:
-    """Send each tick to ``tell`` and then, if a round is finished, to ``on_round``.
-
-    An error there is logged, and the run continues.
-    """
-    if on_round is None:
-        return tell
-
-    def both(tick: Tick) -> None:
-        tell(tick)
-        if tick.resumed:
-            return
-        try:
-            on_round(tick)
-        except Exception as error:
-            _log.warning(
-                "%s: on_round failed after round %d (%s: %s)",
-                tick.run,
-                tick.round,
-                type(error).__name__,
-                error,
-            )
-
-    return both
-
-
 class Interrupted(KeyboardInterrupt):
     """An interrupt while runs were computed; the text says what is kept and how to continue.
 
@@ -58,9 +32,13 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def showing(
-    wanted: int, missing: Sequence[RunSettings], progress: Progress | None
+    wanted: int,
+    missing: Sequence[RunSettings],
+    progress: Progress | None,
+    on_round: Progress | None = None,
 ) -> Iterator[Progress]:
-    """Yield where ticks go: to ``progress`` if it is given, else to a bar or to lines.
+    """Yield where ticks go: to ``progress`` if it is given, else to a bar or to lines; and then, of
+    a finished round, to ``on_round``, whose errors are logged.
 
     Args:
         wanted: how many runs were asked for.
@@ -71,32 +49,38 @@ def showing(
     """
     stored = wanted - len(missing)
     last: dict[str, Tick] = {}
-    rounds, drawn = sum(run.rounds for run in missing), progress is None and missing and _watched()
-    bar = (
-        tqdm(desc=f"{stored} of {wanted} runs", total=rounds, unit="round", dynamic_ncols=True)
-        if drawn
-        else None
+    bar = tqdm(
+        desc=f"{stored} of {wanted} runs",
+        total=sum(run.rounds for run in missing),
+        unit="round",
+        dynamic_ncols=True,
+        disable=progress is not None or not missing or not _watched(),
     )
-    if progress is None and bar is None and stored:
+    if progress is None and bar.disable and stored:
         print(f"{stored} of {wanted} stored", flush=True)
 
+    def show(tick: Tick) -> None:
+        before = last.get(tick.address)
+        last[tick.address] = tick
+        finished = stored + sum(tick.round == tick.rounds for tick in last.values())
+        bar.update(max(0, tick.round - (before.round if before else 0)))
+        bar.set_postfix_str(f"{tick.run}: round {tick.round}/{tick.rounds}")
+        bar.set_description(f"{finished} of {wanted} runs")
+        if bar.disable and tick.round == tick.rounds and not tick.resumed and progress is None:
+            done = f"{finished} of {wanted}"
+            print(f"{tick.run}: finished in {tick.seconds:.0f} s ({done})", flush=True)
+
     def tell(tick: Tick) -> None:
-        run = tick.address or tick.run
-        before = last[run].round if run in last else 0
-        last[run] = tick
+        show(tick)
         if progress is not None:
             progress(tick)
+        if on_round is None or tick.resumed:
             return
-        finished = stored + sum(tick.round == tick.rounds for tick in last.values())
-        if bar is not None:
-            bar.update(max(0, tick.round - before))
-            if not tick.resumed:
-                bar.set_postfix_str(f"{tick.run}: round {tick.round}/{tick.rounds}")
-            bar.set_description(f"{finished} of {wanted} runs")
-        elif tick.round == tick.rounds and not tick.resumed:
-            print(
-                f"{tick.run}: finished in {tick.seconds:.0f} s ({finished} of {wanted})", flush=True
-            )
+        try:
+            on_round(tick)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            _log.warning("%s: on_round failed after round %d (%s)", tick.run, tick.round, why)
 
     try:
         yield tell
@@ -105,8 +89,7 @@ def showing(
         _log.info(what_is_left)  # the command line shows no exception
         raise Interrupted(what_is_left) from None
     finally:
-        if bar is not None:
-            bar.close()
+        bar.close()
 
 
 def _watched() -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
@@ -25,9 +25,6 @@ from pydantic import (
 from fedmuscle_lib.core.files import ROOT, user_path
 from fedmuscle_lib.core.registry import check_known, meant, own_options
 
-# whole number in a setting; tables and JSON keep it exactly, and no count or seed needs a larger
-# one
-LARGEST = 2**53
 BY = "by task"  # in the place of an error: a value of those that a setting has by task
 _PATHS = ("data_dir", "models_path")
 
@@ -93,8 +90,7 @@ class RunSettings(BaseModel):
     @classmethod
     def _fill_from_profile(cls, given: dict[str, Any]) -> dict[str, Any]:
         profile = given.get("profile", cls.model_fields["profile"].default)
-        if not isinstance(profile, str) or profile not in cls.profiles:
-            raise ValueError(f"unknown profile {profile!r}{meant(profile, cls.profiles)}")
+        check_known("unknown profile", profile, cls.profiles)
         numbers = cls.numbers(profile, given)
         joined = {
             name: numbers.get(name, {}) | given[name]
@@ -111,28 +107,8 @@ class RunSettings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _with_home_folder(cls, value: V, info: ValidationInfo) -> V | str:
-        return (
-            str(user_path(value))
-            if info.field_name in cls.places() and isinstance(value, str | Path)
-            else value
-        )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _refuse_truth_values(cls, value: V, info: ValidationInfo) -> V:
-        parts: Collection[Any] = (
-            value.values() if isinstance(value, dict) and info.field_name != "options" else (value,)
-        )
-        if any(isinstance(part, bool) for part in parts):
-            raise ValueError("no setting is a truth value")
-        return value
-
-    @field_validator("*")
-    @classmethod
-    def _refuse_large_numbers(cls, value: V) -> V:
-        parts = value.values() if isinstance(value, dict) else (value,)
-        if any(isinstance(part, int) and abs(part) > LARGEST for part in parts):
-            raise ValueError(f"whole numbers go up to {LARGEST}")
+        if info.field_name in cls.places() and isinstance(value, str | Path):
+            return str(user_path(value))
         return value
 
     @field_validator("device")
@@ -275,27 +251,18 @@ def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]
             kind(**own_options(given, name))
         except ValidationError as error:
             wrong = error.errors()[0]
-            where, why = (
-                ".".join([name, *map(str, wrong["loc"][:1])]),
-                wrong["msg"].removeprefix("Value error, "),
-            )
+            where = ".".join([name, *map(str, wrong["loc"][:1])])
+            why = wrong["msg"].removeprefix("Value error, ")
             raise ValueError(f"options: {where}: {why} (got {wrong['input']!r})") from None
 
 
 def read_profiles(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the settings of each profile of a folder by its name; relative paths start at the
     clone.
-
-    Raises:
-        ValueError: naming a file that is not TOML.
     """
     profiles = {}
     for path in sorted(folder.glob("*.toml")):
-        try:
-            profile = tomllib.loads(path.read_text(encoding="utf8"))
-        except ValueError as error:  # of text and of TOML
-            raise ValueError(f"{path}: not a profile ({error})") from None
-        profiles[path.stem] = profile | {
-            name: ROOT / profile[name] for name in _PATHS if name in profile
-        }
+        profile = tomllib.loads(path.read_text(encoding="utf8"))
+        places = {name: ROOT / profile[name] for name in _PATHS if name in profile}
+        profiles[path.stem] = profile | places
     return profiles

@@ -16,7 +16,7 @@ import os
 import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,21 +73,6 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Description:
-    """A run's description of itself.
-
-    Attributes:
-        system: its name.
-        settings: what was asked for, as JSON values; empty where nothing readable says it.
-        finished: when, in ISO format and UTC; None while it is not.
-    """
-
-    system: str = _UNNAMED
-    settings: dict[str, Any] = field(default_factory=dict)
-    finished: str | None = None
-
-
-@dataclass(frozen=True)
 class Entry:
     """One run's place in a store.
 
@@ -111,32 +96,25 @@ class Entry:
         """Return whether it came with the repository."""
         return self.folder is None
 
-    @property
-    def nbytes(self) -> int:
-        """Size on disk, of whatever there is of the run."""
-        if self.folder is None:
-            return len(archive(self.path)[self.address])
-        return sum(path.stat().st_size for path in self.folder.iterdir() if path.exists())
-
-    def description(self) -> Description:
-        """Return what the run, or its last checkpoint, says of itself. Each call reads it."""
+    def facts(self) -> dict[str, Any]:
+        """Return what the run, or its last checkpoint, says of itself: its "system", its
+        "settings", which are empty if nothing can be read, and of a finished run its provenance.
+        """
+        facts: dict[str, Any] = {}
         if record := self.read():
             facts = record.provenance
-            return Description(facts.get("system", _UNNAMED), facts["settings"], facts["finished"])
-        if self.folder and (content := self.load_checkpoint()):
-            with suppress(Exception):  # a damaged one is renamed when the run goes on
-                state = unpacked(content)
-                return Description(state["system"], state["settings"])
-        return Description()
+        elif self.folder:
+            with suppress(Exception):  # a damaged checkpoint is renamed when the run goes on
+                facts = self.load_checkpoint() or {}
+        return {"system": _UNNAMED, "settings": {}, **facts}
 
     def read(self) -> Record | None:
         """The finished run; None if there is none, or if it can't be read."""
         if not self.done:
             return None
         try:
-            if self.folder is None:
-                return Record.unpack(archive(self.path)[self.address])
-            return Record.unpack(self.path.read_bytes())
+            packed_run = self.path.read_bytes() if self.folder else archive(self.path)[self.address]
+            return Record.unpack(packed_run)
         except Exception as error:  # what is read is whatever lies there
             if out_of_memory(error):
                 raise
@@ -164,33 +142,30 @@ class Entry:
         files.put(self._own_folder() / RUN, content)
         (self._own_folder() / CHECKPOINT).unlink(missing_ok=True)
 
-    def save_checkpoint(self, content: bytes) -> None:
-        """Keep what :func:`packed` gave of a run in progress."""
-        files.put(self._own_folder() / CHECKPOINT, content)
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        """Keep the state of a run in progress: tensors and plain containers."""
+        files.put(self._own_folder() / CHECKPOINT, packed(state))
 
-    def load_checkpoint(self) -> bytes | None:
-        """The last checkpoint, if there is one."""
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """The last checkpoint, if there is one; raises ValueError if it can't be read."""
         path = self._own_folder() / CHECKPOINT
-        return path.read_bytes() if path.exists() else None
+        return unpacked(path.read_bytes()) if path.exists() else None
 
     def discard_checkpoint(self, error: Exception) -> None:
         """Rename a checkpoint that the run can't resume from, with a warning."""
         self._set_aside(self._own_folder() / CHECKPOINT, error)
 
-    def delete(self) -> list[Path]:
-        """Remove the run and what was kept of it; return what else lies in its folder, which is
-        left alone.
+    def delete(self) -> None:
+        """Remove the run and what was kept of it; whatever else lies in its folder stays.
 
         Raises:
             Busy: a process is computing it.
         """
         folder = self._own_folder()
-        with self.lock(wait=False):
+        with self.lock(wait=False), suppress(OSError):  # something is left in the folder
             for path in [path for name in _OWN for path in folder.glob(name)]:
                 path.unlink()
-            if not (left := sorted(folder.iterdir())):
-                folder.rmdir()
-            return left
+            folder.rmdir()
 
     def _own_folder(self) -> Path:
         if self.folder is None:
@@ -252,16 +227,11 @@ class Store:
         entry = self.entry(address)
         if record := entry.read():
             return record, entry, ()
-        candidates = [
-            entry
-            for entry in self._shipped_entries()
-            if entry.address.startswith(f"{address.key}-")
-        ]
-        candidates.sort(key=lambda entry: entry.address != str(address))  # the very same first
-        for entry in candidates:
-            if (record := entry.read()) and (
-                caveats := _differences(record.provenance, address)
-            ) is not None:
+        alike = [e for e in self._shipped_entries() if e.address.startswith(f"{address.key}-")]
+        for entry in sorted(alike, key=lambda e: e.address != str(address)):  # the very same first
+            record = entry.read()
+            caveats = _differences(record.provenance, address) if record else None
+            if record and caveats is not None:
                 return record, entry, caveats
         return None
 
@@ -323,12 +293,7 @@ def default_store() -> Store:
     """``results/runs`` of the clone, or FEDMUSCLE_RUNS; below it the shipped runs, unless
     FEDMUSCLE_SHIPPED is 0.
     """
-    shipped = (
-        ()
-        if os.environ.get("FEDMUSCLE_SHIPPED") == "0"
-        else tuple(sorted(ROOT.glob(f"figures/*/{ARCHIVE}")))
-    )
-    return Store(
-        user_path(os.environ.get("FEDMUSCLE_RUNS") or ROOT / "results/runs", "FEDMUSCLE_RUNS"),
-        shipped,
-    )
+    root = os.environ.get("FEDMUSCLE_RUNS") or ROOT / "results/runs"
+    alone = os.environ.get("FEDMUSCLE_SHIPPED") == "0"
+    shipped = () if alone else tuple(sorted(ROOT.glob(f"figures/*/{ARCHIVE}")))
+    return Store(user_path(root), shipped)

@@ -28,7 +28,7 @@ from fedmuscle_lib.core import versions
 from fedmuscle_lib.runs.address import Address, address_of, cached_digests
 from fedmuscle_lib.runs.compute import compute_here, fetched, refuse_to_compute
 from fedmuscle_lib.runs.history import History
-from fedmuscle_lib.runs.progress import also_calling, showing
+from fedmuscle_lib.runs.progress import showing
 from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Store, default_store
 from fedmuscle_lib.runs.system import Progress, Tick, named
@@ -86,8 +86,7 @@ def run_all(
     missing = {address: one for address, one in runs.items() if store.find(address) is None}
     refuse_to_compute(list(missing.values()))
     at_a_time = _affordable(list(missing.values()))
-    with showing(len(runs), list(missing.values()), progress) as shown:
-        tell = also_calling(on_round, shown)
+    with showing(len(runs), list(missing.values()), progress, on_round) as tell:
         if missing and (scheduler or at_a_time > 1):
             with _client(at_a_time, scheduler) as client:
                 _compute_there(missing, store, tell, client)
@@ -155,9 +154,9 @@ def _compute_there(
     import distributed
 
     store.root.mkdir(parents=True, exist_ok=True)
-    ticks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    ticks: queue.SimpleQueue[Tick] = queue.SimpleQueue()  # told in this thread
     topic = f"fedmuscle-{client.id}"
-    client.subscribe_topic(topic, lambda event: ticks.put(event[1]["tick"]))
+    client.subscribe_topic(topic, lambda event: ticks.put(Tick(**event[1])))
     waiting = {
         client.submit(
             _work, topic, str(address), run.system, run.portable(), str(store.root.absolute()),
@@ -168,8 +167,7 @@ def _compute_there(
     while waiting:
         ended = [future for future in waiting if future.done()]  # their ticks came before
         while not ticks.empty():
-            fields = ticks.get()
-            tell(Tick(**fields | {"metrics": tuple(map(tuple, fields["metrics"]))}))
+            tell(ticks.get())
         for future in ended:
             address, run = waiting.pop(future)
             try:
@@ -212,7 +210,7 @@ def _work(
     task = worker.get_current_task()
 
     def tell(tick: Tick) -> None:
-        worker.log_event(topic, {"tick": asdict(tick)})
+        worker.log_event(topic, asdict(tick))
         if worker.state.tasks[task].state != "executing":
             raise ChildProcessError("the caller is gone")
 

@@ -34,7 +34,6 @@ from fedmuscle_lib.fedmuscle.settings import Settings, parse
         ({"tau": 0.1}, "^tau_prime = 0.15 exceeds tau = 0.1 for user 1, user 2"),
         ({"tau_prime": -0.1}, "tau_prime = -0.1 for user 1, user 2: must be positive"),
         ({"tau": ((0.2, 0.3), (0.4, 0.2)), "users": (1, 2), "others": 1}, "tau is not symmetric"),
-        ({"rounds": True}, "^rounds: no setting is a truth value .got True"),
         (
             {"backbones": {"ViT-Huge": "huge"}, "profile": "mini", "users": ()},
             "users: at least one of",

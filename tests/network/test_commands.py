@@ -49,12 +49,12 @@ def test_options_join_the_partys_file(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     options: list[Any] = [
-        "--user",
-        3,
-        "--data",
-        "here",
-        "--model",
-        tmp_path / "vit",
+        "-p",
+        "user=3",
+        "-p",
+        "data=here",
+        "-p",
+        f"model={tmp_path / 'vit'}",
         "-p",
         "train_samples=50",
         "-p",

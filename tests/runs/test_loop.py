@@ -17,14 +17,15 @@ from fedmuscle_lib.runs.store import packed
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"text", packed({"finished_rounds": 1}), packed({"clients": torch.zeros(3)})]
+    "content", [b"text", packed({"finished_rounds": 1}), packed({"clients": torch.zeros(3)})]
 )
 def test_a_checkpoint_that_can_not_be_read_is_renamed_and_the_run_starts_again(
     settings, store, caplog, content
 ):
     s = settings(algorithm="local", users=(6,), rounds=1, train_samples={"IC10": 32})
     entry = store.entry(address_of(s))
-    entry.save_checkpoint(content)
+    entry.folder.mkdir(parents=True)
+    (entry.folder / "checkpoint.pt").write_bytes(content)
     ticks: list[Tick] = []
     run(s, progress=ticks.append, store=store)
     assert [tick.round for tick in ticks] == [1] and not ticks[0].resumed
@@ -38,7 +39,8 @@ def test_a_checkpoint_that_can_not_be_read_is_renamed_and_the_run_starts_again(
 def test_a_checkpoint_outlives_a_memory_that_is_too_small(settings, store, monkeypatch, error):
     s = settings(algorithm="local", users=(6,), rounds=1)
     entry = store.entry(address_of(s))
-    entry.save_checkpoint(b"whole")
+    entry.save_checkpoint({})
+    whole = (entry.folder / "checkpoint.pt").read_bytes()
 
     def fails(*_, **__):
         raise error
@@ -46,7 +48,7 @@ def test_a_checkpoint_outlives_a_memory_that_is_too_small(settings, store, monke
     monkeypatch.setattr(torch, "load", fails)
     with pytest.raises(type(error)):
         run(s, progress=str, store=store)
-    assert entry.load_checkpoint() == b"whole"
+    assert (entry.folder / "checkpoint.pt").read_bytes() == whole
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_another_kind_of_federation_is_run_stored_and_read_in_its_own_columns(st
     again = stored(Walk(), store)
     pd.testing.assert_frame_equal(history.metrics, again.metrics, check_exact=True)
     (entry,) = store.entries()
-    assert (said := entry.description()).system == "walk" and said.settings["walkers"] == 3
+    assert entry.facts()["system"] == "walk" and entry.facts()["settings"]["walkers"] == 3
 
 
 def test_it_is_resumed_to_the_bit(cut_off_and_resumed):

@@ -21,7 +21,6 @@ from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedmuscle.system import TABLES
 from fedmuscle_lib.runs import NotStored, Record, stored, workers
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.runs.store import unpacked
 
 # a cluster takes ten seconds to start and to end, and its workers count operations
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("counted")]
@@ -182,10 +181,7 @@ def test_no_worker_outlives_its_caller_and_finished_rounds_are_kept(tiny, store,
         os.kill(caller.pid, sign)
     said = caller.communicate(timeout=120)[1]
     assert eventually(lambda: not any(map(alive, started)), seconds=30)
-    assert all(
-        unpacked(store.entry(address_of(one)).load_checkpoint())["finished_rounds"]
-        for one in wanted
-    )
+    assert all(store.entry(address_of(one)).load_checkpoint()["finished_rounds"] for one in wanted)
     if sign == signal.SIGINT:
         assert "Interrupted. 0 of 2 runs are stored. Kept of what was begun: local voc seed" in said
 
