@@ -140,12 +140,7 @@ def bench_step(settings: Settings, *, rounds: int = 7) -> pd.DataFrame:
         f" {settings.device}, {settings.threads} thread(s)"
     )
     total = _printed(table).sum()
-    forward, loss = total.forward_ms / total.library_ms, total.loss_ms / total.library_ms
     print(f"all users together: {total.readme_ms / total.library_ms:.2f} times as fast")
-    print(
-        f"of a step: forward pass {forward:.0%}, the server's reply {loss:.0%}, backward pass and"
-        f" AdamW {1 - forward - loss:.0%}"
-    )
     return table
 
 
@@ -291,13 +286,10 @@ def peak_bytes(call: Callable[[], object], device: str = "cpu") -> int:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    memory = sorted(
-        (event for event in events if event.get("name") == "[memory]"),
-        key=lambda event: event["ts"],
-    )
-    return max(
-        accumulate((int(event["args"]["Bytes"]) for event in memory), initial=0)
-    )  # taken (> 0) and given back (< 0)
+    memory = [event for event in events if event.get("name") == "[memory]"]
+    memory.sort(key=lambda event: event["ts"])
+    # taken (> 0) and given back (< 0)
+    return max(accumulate((int(event["args"]["Bytes"]) for event in memory), initial=0))
 
 
 def _printed(table: pd.DataFrame) -> pd.DataFrame:

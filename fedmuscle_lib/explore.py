@@ -142,7 +142,7 @@ class Explorer:
         """
         chosen = self.settings()
         self._stopping, self._curves = False, {}
-        if other := _beside(chosen):
+        if other := _to_compare(chosen):
             self._curves[chosen.algorithm, True] = _curve(other).query(
                 "user in @users", local_dict={"users": _numbers(chosen)}
             )
@@ -291,20 +291,15 @@ def _kind(user: User) -> tuple[str, str]:
     return TASKS[user.task].reads, TASKS[user.task].head
 
 
-def _beside(settings: Settings) -> History[Settings] | None:
-    """A stored run to compare with: the same with as many rounds as the profile has, else the
-    profile's own of the same algorithm, public set and seed, with all users; None where neither is
-    stored.
+def _to_compare(settings: Settings) -> History[Settings] | None:
+    """The stored run of the same algorithm, public set and seed with all that the profile has, such
+    as its users and rounds; None where there is none, or it is this one.
     """
     own = {name: getattr(settings, name) for name in ("profile", "setup", "public", "seed")}
     usual = settings_of(own, settings.algorithm)
-    if usual is None:
+    if usual is None or question_of(usual) == question_of(settings):
         return None
-    longer = settings.model_copy(
-        update={"rounds": usual.rounds, "evaluate_every": usual.evaluate_every}
-    )
-    others = (one for one in (longer, usual) if question_of(one) != question_of(settings))
-    return next(filter(None, map(stored, others)), None)
+    return stored(usual)
 
 
 def _numbers(settings: Settings) -> tuple[int, ...]:

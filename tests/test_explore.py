@@ -7,7 +7,6 @@ import pytest
 from drawn import curves_of
 from histories import history, keep
 
-from fedmuscle_lib import Settings
 from fedmuscle_lib.explore import Explorer, explore
 from fedmuscle_lib.runs import Interrupted, stored
 
@@ -124,20 +123,6 @@ def test_a_stored_run_of_the_same_users_stands_beside(given, store):
     assert found["user 5: ViT-Small, IC100", "FedMuscle"] == [20, 40]
     assert found["user 5: ViT-Small, IC100", "FedMuscle, stored run"] == [25, 50]
     assert not [title for title, _ in found if title.startswith("user 1:")]
-
-    same = Settings(**given).model_copy(update={"rounds": 20, "evaluate_every": 10})
-    keep(
-        history(
-            "fedmuscle", [70, 80], **same.model_dump(include={*given, "rounds", "evaluate_every"})
-        ),
-        store,
-    )
-    explorer.run()
-    assert explorer.said.endswith("Dashed: the stored run of 2 users, M = 1, 20 rounds.")
-    assert curves_of(explorer.figure)["user 5: ViT-Small, IC100", "FedMuscle, stored run"] == [
-        35,
-        70,
-    ]
 
 
 def test_an_interrupt_without_widgets_is_told_as_everywhere(given, monkeypatch):

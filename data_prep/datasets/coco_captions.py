@@ -20,7 +20,7 @@ from data_prep.io.image_files import keep
 from data_prep.io.writers import write_captions
 from fedmuscle_lib.core.files import parse_json, put
 from fedmuscle_lib.data.captioned import KARPATHY, TEST
-from fedmuscle_lib.data.public import caption_fault
+from fedmuscle_lib.data.client_files import text_fault
 
 ENTRIES = (described("coco-captions"),)
 EACH = 5  # captions of an image
@@ -125,7 +125,7 @@ def _images(run: Run) -> list[_Captioned]:
             records[image["id"]] = part, image  # val comes last
         for annotation in document["annotations"]:
             listed += 1
-            if caption_fault(annotation["caption"]):
+            if text_fault(annotation["caption"]):
                 unfit += 1
             else:
                 own = captions.setdefault(annotation["image_id"], {})

@@ -12,7 +12,7 @@ from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from data_prep.io.image_files import keep
 from data_prep.io.writers import write_captions
-from fedmuscle_lib.data.public import caption_fault
+from fedmuscle_lib.data.client_files import text_fault
 
 ENTRIES = (described("flickr30k"),)
 _TOKENS = "results_20130124.token"
@@ -41,7 +41,7 @@ def write(run: Run) -> None:
     (public,) = fit([part], len(names))
     run.sizes.append(outcome(part, public))
     chosen = {
-        name: list(dropwhile(caption_fault, captions[name]))
+        name: list(dropwhile(text_fault, captions[name]))
         for name in run.rng().permutation(names)[:public].tolist()
     }
     if unfit := sum(

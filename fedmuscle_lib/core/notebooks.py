@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedmuscle_lib.core.errors import DataError, line_of, shown
+from fedmuscle_lib.core.errors import DataError, shown, unreadable
 from fedmuscle_lib.core.files import ROOT, parse_json, read_bytes, read_json, user_path
 
 NOTEBOOKS = ROOT / "notebooks"
@@ -77,38 +77,28 @@ def committed(path: Path) -> dict[str, Any]:
 
 
 def _parameters(content: bytes, name: str) -> dict[str, Parameter]:
-    try:
-        cells = parse_json(content, name).get("cells", [])
+    with unreadable(f"{name}: not a notebook", but=(DataError,)):
         sources = [
             "".join(cell["source"])
-            for cell in cells
+            for cell in parse_json(content, name).get("cells", [])
             if "parameters" in cell["metadata"].get("tags", [])
         ]
-    except (AttributeError, KeyError, TypeError) as error:
-        raise DataError(f"{name}: not a notebook ({line_of(repr(error))})") from None
     try:
-        statements = ast.parse(sources[0]).body if sources else []
+        statements = ast.parse("".join(sources[:1])).body
     except SyntaxError as error:
         raise DataError(f"{name}: its parameters cell is not Python: line {error.lineno}") from None
     found = {}
     for statement in statements:
-        targets = (
-            statement.targets
-            if isinstance(statement, ast.Assign)
-            else [getattr(statement, "target", None)]
-        )
-        if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(targets[0], ast.Name):
-            value = _literal(statement.value)
-            kind = (
-                ast.unparse(statement.annotation).split("[")[0]
-                if isinstance(statement, ast.AnnAssign)
-                else type(value).__name__
-            )
-            found[targets[0].id] = Parameter(kind, value)
+        if isinstance(statement, ast.AnnAssign):
+            kind = ast.unparse(statement.annotation).split("[")[0]
+            found[ast.unparse(statement.target)] = Parameter(kind, _value(statement.value))
+        elif isinstance(statement, ast.Assign):
+            value = _value(statement.value)
+            found[ast.unparse(statement.targets[0])] = Parameter(type(value).__name__, value)
     return found
 
 
-def _literal(node: ast.expr | None) -> Any:
+def _value(node: ast.expr | None) -> Any:
     try:
         return ast.literal_eval(node) if node else None
     except ValueError:
@@ -128,13 +118,7 @@ def literal(name: str, value: Any, kind: type[Value]) -> Value:
     """
     try:
         read = ast.literal_eval(value) if isinstance(value, str) else value
-    except (
-        ValueError,
-        SyntaxError,
-        TypeError,
-        MemoryError,
-        RecursionError,
-    ):  # the last two: too deep for the parser
+    except (ValueError, SyntaxError):
         read = value
     if not isinstance(read, kind):
         raise ValueError(
@@ -165,11 +149,8 @@ def results_folder(notebook: str, profile: str, output: str = "", **parameters: 
         parameters: the notebook's other parameters, so that changed ones do not overwrite its usual
             results.
     """
-    folder = (
-        user_path(output or RESULTS, "output")
-        / profile
-        / folder_name(notebook, profile, parameters)
-    )
+    name = folder_name(notebook, profile, parameters)
+    folder = user_path(output or RESULTS) / profile / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -195,19 +176,13 @@ def folder_name(
     paths = [place / f"{notebook}.ipynb" for place in ([among] if among else [Path(), NOTEBOOKS])]
     if not (path := next(filter(Path.is_file, paths), None)):  # it can't be told what was changed
         return notebook
-    usual, theirs = (
-        flat(committed(path.absolute())),
-        flat(reference_parameters(FIGURES / profile / notebook)),
-    )
-    changed = {
-        name: value
+    usual = flat(committed(path.absolute()))
+    theirs = flat(reference_parameters(FIGURES / profile / notebook))
+    parts = [
+        _text(value) if name in ("setup", "protocol") else f"{name}={_text(value)}"
         for name, value in flat(parameters).items()
         if name not in UNNAMED
         and not any(name in known and known[name] == value for known in (usual, theirs))
-    }
-    parts = [
-        _text(value) if name in ("setup", "protocol") else f"{name}={_text(value)}"
-        for name, value in changed.items()
     ]
     if len(named := "_".join([notebook, *parts])) > _LONGEST:
         return f"{notebook}_{_digest(parts)}"
@@ -227,25 +202,17 @@ def notebook_of(folder: str) -> str:
 def reference_parameters(folder: Path, file: str = PROVENANCE) -> dict[str, Any]:
     """Return the parameters of which the results in ``folder`` came, as a ``file`` there names
     them; none where there is none.
-
-    Raises:
-        DataError: naming the file; it has other than a notebook's parameters.
     """
     path = folder / file
-    parameters = read_json(path).get("parameters", {}) if path.exists() else {}
-    if not isinstance(parameters, dict) or not isinstance(parameters.get("overrides", {}), dict):
-        raise DataError(f"{path}: not what a notebook leaves there: its parameters have no names")
-    return parameters
+    return read_json(path).get("parameters", {}) if path.exists() else {}
 
 
 def flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return a notebook's parameters with each of its ``overrides`` beside the others, in place of
     what they override.
     """
-    overrides = parameters.get("overrides") or {}
-    return {name: value for name, value in parameters.items() if name != "overrides"} | (
-        overrides if isinstance(overrides, dict) else {}
-    )
+    own = {name: value for name, value in parameters.items() if name != "overrides"}
+    return own | (parameters.get("overrides") or {})
 
 
 def runs_of(folder: Path) -> list[dict[str, Any]]:
@@ -256,36 +223,21 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
         For each run its arm, address, system, settings (as JSON values, without places), origin
         ("shipped" or "computed"), versions, seconds, finished (ISO format, UTC) and
         peak_memory_bytes.
-
-    Raises:
-        DataError: naming the file; it can't be read, or its runs are not as
-            ``report.provenance.provenance_of`` gives them.
     """
     path = folder / PROVENANCE
-    if not path.exists():
-        return []
-    provenance = read_json(path)
-    try:
-        runs = [
-            _merged(_merged(provenance["shared"], provenance["arms"][run["arm"]]), run)
-            for run in provenance["runs"]
-        ]
-    except (AttributeError, KeyError, TypeError):
-        raise DataError(f"{path}: not the provenance of a notebook: no list of runs") from None
-    if not all(isinstance(run.get(name), str) for run in runs for name in ("address", "finished")):
-        raise DataError(
-            f"{path}: not the provenance of a notebook: a run without its address, or when it was"
-            " finished"
-        )
-    return runs
+    provenance = read_json(path) if path.exists() else {"runs": []}
+    return [
+        _merged(_merged(provenance["shared"], provenance["arms"][run["arm"]]), run)
+        for run in provenance["runs"]
+    ]
 
 
 def _merged(known: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    both = {
+    both = [
         name
-        for name in known.keys() & facts.keys()
-        if isinstance(known[name], dict) and isinstance(facts[name], dict)
-    }
+        for name, fact in facts.items()
+        if isinstance(fact, dict) and isinstance(known.get(name), dict)
+    ]
     return known | facts | {name: _merged(known[name], facts[name]) for name in both}
 
 

@@ -78,9 +78,10 @@ class Images:
         """Return the share of the images that are also among others: in arrays of the same pixels,
         in lists of the same name.
         """
-        if isinstance(self.content, tuple) and isinstance(others.content, tuple):
-            return sum(map(set(others.content).__contains__, self.content)) / len(self)
-        if isinstance(self.content, tuple) or isinstance(others.content, tuple):
+        if isinstance(self.content, tuple):
+            names = set(others.content) if isinstance(others.content, tuple) else ()
+            return sum(name in names for name in self.content) / len(self)
+        if isinstance(others.content, tuple):
             return 0.0
         return share_in(torch.tensor(self.content), torch.tensor(others.content))
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError, line_of, shown
+from fedmuscle_lib.core.errors import DataError, line_of
 from fedmuscle_lib.core.files import digest
+from fedmuscle_lib.data.client_files import text_fault
 from fedmuscle_lib.data.encodings import Encoding, Pixels
 from fedmuscle_lib.data.layout import refuse_unfinished
 from fedmuscle_lib.data.pickles import load_pickle
@@ -117,12 +118,6 @@ def captions_of(path: Path, captions: Mapping[str, object], name: str) -> tuple[
     if not isinstance(own, list | tuple) or not own:
         raise DataError(f"{path}: {line_of(name)} has no caption")
     for caption in own:
-        if fault := caption_fault(caption):
-            raise DataError(f"{path}: {line_of(name)} has {fault}")
+        if fault := text_fault(caption):
+            raise DataError(f"{path}: a caption of {line_of(name)} {fault}")
     return tuple(own)
-
-
-def caption_fault(caption: object) -> str:
-    """Return why a value is no caption that is read; empty if it is one."""
-    there = isinstance(caption, str) and caption.strip()
-    return "" if there else f"{shown(caption)} for a caption"

@@ -31,6 +31,7 @@ class NotStored(LookupError):
 def run(
     settings: S,
     progress: Progress | None = None,
+    wait: bool = True,
     store: Store | None = None,
     save_models: str | Path | None = None,
     on_round: Progress | None = None,
@@ -40,6 +41,7 @@ def run(
     Args:
         settings: what to run; their class says of which system.
         progress: called with a ``Tick`` after every round; by default a bar or a line shows them.
+        wait: for another process that is computing this run; then its result is fetched.
         store: where runs are kept; by default ``default_store()``.
         save_models: folder that the trained models are written to. A run that is stored is computed
             again for it, and compared.
@@ -53,6 +55,7 @@ def run(
         NotOurs: something else lies in the place of the models to be saved.
         Diverged: a local loss, or what a party sends, is no longer finite; the message names the
             party.
+        Busy: ``wait`` is false and another process is computing this run.
         NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored, or its result was lost after it
             was stored.
         ValueError: models are to be saved and the system keeps none, or a stored run that is
@@ -71,7 +74,7 @@ def run(
         return found
     refuse_to_compute([settings])
     with showing(1, [settings], progress, on_round) as tell:
-        computed = not found and compute_here(address, settings, store, tell, save_models)
+        computed = not found and compute_here(address, settings, store, tell, save_models, wait)
         history = fetched(address, settings, store)
         if save_models is not None and not computed:
             _compute_again(address, history, tell, save_models)
@@ -159,6 +162,7 @@ def compute_here(
     store: Store,
     tell: Progress,
     models: Path | None = None,
+    wait: bool = True,
 ) -> bool:
     """Compute the run in this process and store it, unless another process has done so in the
     meantime; return whether it was computed.
@@ -167,7 +171,7 @@ def compute_here(
         Busy: ``wait`` is false and another process is computing it.
     """
     entry = store.entry(address)
-    with entry.lock():
+    with entry.lock(wait):
         if store.find(address) is not None:
             return False
 

@@ -104,43 +104,28 @@ def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbe
     ("line", "message"),
     [
         ("rnu", "Did you mean 'run'"),
-        ("run --ronds 3", "--ronds"),
         ("run --algorithm fedmussel", "unknown algorithm 'fedmussel'; did you mean 'fedmuscle'?"),
         ("run --setup SETUP2", "unknown setup 'SETUP2'; did you mean 'setup2'?"),
-        ("run --public VOC", "unknown public set 'VOC'; did you mean 'voc'?"),
-        ("run --profile mimi", "unknown profile 'mimi'; did you mean 'mini'?"),
         ("run --rounds many", "rounds: Input should be a valid integer"),
-        ("run --seed -1", "seed: Input should be greater than or equal to 0"),
         ("run --tau [[1", "tau: '[[1' is not JSON"),
         ("run --adapter_method prefix", "only lora is known"),
         ("run --num_MLC_clients 9", "there are 3 users with MLC"),
         ("run --users 1,2 --num_MLC_clients 2", "users: --num_..._clients say who takes part too"),
-        ("run --users 1,2,2,3,4", "users: a user is listed twice"),
         ('run --backbones {"ViT-Tiy":"x"}', "'ViT-Tiy'; did you mean 'ViT-Tiny'?"),
         ("run --device quantum", "device: 'quantum' can't be used here"),
-        ("run --device 99", "device: 'cuda:99' can't be used here"),
         ("run --data_dir nowhere --rounds 1", "data_dir: nowhere: no such folder"),
         ("run --data-dir=", "--data-dir: the value is empty"),
         ("run --save-models taken", "taken"),
         ("reproduce tabel7", "no notebook 'tabel7'; did you mean 'table7'?"),
         ("reproduce table7 --profile nothing", "unknown profile 'nothing'"),
         ("reproduce table7 -p ronds=3", "no parameter or setting 'ronds'; did you mean 'rounds'?"),
-        ("reproduce table7 -p device=meta", "device: 'meta' can't be used here"),
-        ("reproduce table7 -p data_dir=5", "data_dir: "),
         ("reproduce table7 --seeds -1", "seeds: whole numbers with commas between them"),
-        ("reproduce table7 --seeds 0,1,0", "seeds: a number is given twice"),
         ("reproduce table7 --output taken/below", "taken/below/mini: Not a directory"),
-        ("reproduce -p rounds", "-p takes NAME=VALUE"),
-        ("runs delte", "No such command 'delte'"),
         ("runs delete", "name addresses, or --interrupted"),
-        ("runs delete 0123", "no computed run '0123'"),
-        ("runs delete  ", "the value is empty"),
-        ("runs ship nowhere", "nowhere: no notebook's results lie there"),
-        ("verify --sample 0", "--sample"),
-        ("verify --sample 1 --profile nothing", "unknown profile 'nothing'"),
+        ("runs delete 0123", "no such computed run"),
+        ("runs ship nowhere", "nowhere: no such folder of results"),
         ("verify --sample 1 --figures nowhere", "nowhere/mini/runs.zip: no such archive"),
         ("notebook ../up", "a name such as depth or my_study is needed"),
-        ("notebook table7", "table7.ipynb: File exists"),
         ("realign nowhere --device auto", "nowhere: no such file"),
     ],
 )
@@ -307,35 +292,21 @@ def test_stored_runs_are_listed_and_deleted_by_choice(three_runs, store, capsys,
     assert "users=[5, 6]" in local and "rounds=2" in local
     (cut,) = (row for row in rows.values() if "interrupted" in row)
     assert " fedmuscle " in cut
-    assert total.startswith("3 runs, ") and str(store.root) in total
+    assert total.startswith("3 runs; ") and str(store.root) in total
 
     monkeypatch.setattr("typer.confirm", lambda question: "Delete 1 runs" not in question)
     listed(capsys, "delete", "--interrupted")
     assert len(list(store.entries())) == 3  # asked, and told not to
     assert listed(capsys, "delete", "--interrupted", "--yes")[-1] == "1 runs deleted"
     assert {entry.address for entry in store.entries()} == set(addresses.values())
-    assert listed(capsys, "delete", "--interrupted", "--yes") == ["no such run"]
     listed(capsys, "delete", addresses["local"][:10], "--yes")
     assert [entry.address for entry in store.entries()] == [addresses["head_only"]]
 
 
 def test_changed_settings_are_those_that_the_profile_does_not_have():
-    settings = Settings(
-        setup="setup2",
-        public="flickr30k",
-        rounds=4,
-        tau={"default": 0.2, "SS-TC": 100},
-        tau_prime=0.1,
-    )
-    assert (
-        changed(settings.model_dump(mode="json"), "fedmuscle")
-        == 'rounds=4 tau={"default": 0.2, "SS-TC": 100.0} tau_prime=0.1'
-    )
-    assert (
-        changed(Settings(profile="small").model_dump(mode="json"), "fedmuscle")
-        == changed({}, "fedmuscle")
-        == ""
-    )
+    settings = Settings(setup="setup2", public="flickr30k", rounds=4, tau_prime=0.1)
+    assert changed(settings.recorded(), "fedmuscle") == "rounds=4 tau_prime=0.1"
+    assert changed(Settings(profile="small").recorded(), "fedmuscle") == ""
 
 
 @pytest.fixture

@@ -48,14 +48,6 @@ def _read_ic10(data_dir: Path) -> Samples:
 # --- pickles
 
 
-def test_pickled_clients_round_trip(tmp_path):
-    write_pickle(_ic10_file(tmp_path), IMAGES, np.array(LABELS))
-    samples, classes = IC10.read(tmp_path, 0, "train", Pixels(SIZE))
-    assert classes == tuple(range(10))
-    assert samples.targets.tolist() == LABELS
-    assert torch.equal(samples.inputs, torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
-
-
 def test_arrays_of_numpy_1_are_read():
     """Its module was ``numpy.core``, not ``numpy._core``."""
     content = {"data": IMAGES, "labels": np.array(LABELS), "one": np.float64(1.5)}
@@ -86,23 +78,20 @@ class Payload:
         return self.call
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 4])
 @pytest.mark.parametrize(
     "payload",
     [
         Payload(os.system, "touch ran"),
         Payload(eval, "open('ran', 'w')"),
-        Payload(open, "ran", "w"),
-        Payload(np.load, "x.npy", None, True),
         Payload(codecs.encode, "x", "zlib"),
         np.array([{}]),
     ],
-    ids=["system", "eval", "open", "numpy.load", "codec", "objects"],
+    ids=["system", "eval", "codec", "objects"],
 )
-def test_code_in_a_pickle_never_runs(tmp_path, monkeypatch, payload, protocol):
+def test_code_in_a_pickle_never_runs(tmp_path, monkeypatch, payload):
     monkeypatch.chdir(tmp_path)
     path = _ic10_file(tmp_path)
-    path.write_bytes(pickle.dumps({"data": IMAGES, "labels": LABELS, "x": payload}, protocol))
+    path.write_bytes(pickle.dumps({"data": IMAGES, "labels": LABELS, "x": payload}))
     with pytest.raises(DataError, match=f"^{path}: refused: it (asks for|holds)") as refused:
         _read_ic10(tmp_path)
     assert "\n" not in str(refused.value) and not (tmp_path / "ran").exists()
@@ -214,22 +203,6 @@ def test_a_photo_that_is_turned_fits_the_record_of_the_upright_one_alone(tmp_pat
     turned = MLC.read(tmp_path, 0, "train", Pixels(SIZE))[0].inputs
     Image.fromarray(upright).save(file)
     assert torch.equal(turned, MLC.read(tmp_path, 0, "train", Pixels(SIZE))[0].inputs)
-    document["images"][1] |= {"width": SIZE // 2, "height": SIZE}
-    path.write_text(json.dumps(document))
-    with pytest.raises(
-        DataError,
-        match=f"an image of {SIZE} x {SIZE // 2} pixels, whose record says {SIZE // 2} x {SIZE}",
-    ):
-        MLC.read(tmp_path, 0, "train", Pixels(SIZE))
-
-
-def test_a_record_without_a_size_promises_none(tmp_path):
-    path, _ = _write_coco(tmp_path)
-    document = json.loads(path.read_text())
-    for image in document["images"]:
-        del image["width"], image["height"]
-    path.write_text(json.dumps(document))
-    assert len(MLC.read(tmp_path, 0, "train", Pixels(SIZE))[0]) == len(IMAGES)
 
 
 def test_a_coco_file_without_any_annotation_is_remarked_on(tmp_path, caplog):
@@ -292,13 +265,6 @@ def test_local_draws_depend_on_their_address_alone():
         assert set(first.flatten().tolist()) != set(
             draw_local(pool, 50, *other).inputs.flatten().tolist()
         )
-
-
-def test_targets_that_are_no_labels_are_drawn_from_the_whole_pool():
-    """Numbers of a regression are not classes: rare ones are not preferred."""
-    targets = torch.tensor([0.5] * 190 + [1.5] * 10)
-    local = draw_local(Samples(torch.arange(200).reshape(200, 1, 1, 1), targets), 20, 0, 1)
-    assert (local.targets == 1.5).sum() < 5
 
 
 def test_a_pool_that_is_too_small_is_refused():

@@ -410,7 +410,7 @@ def test_a_wrong_text_is_named(damaged, world, change, message):
             "image_file_name_to_caption.pkl: 000002.png has no caption",
         ),
         (lambda content: content.update({"000001.png": []}), "000001.png has no caption"),
-        (lambda content: content.update({"000001.png": " "}), "000001.png has ' ' for a caption"),
+        (lambda content: content.update({"000001.png": " "}), "a caption of 000001.png is empty"),
     ],
 )
 def test_a_picture_without_a_caption_is_named(damaged, world, change, message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import count, product
-from math import exp, log, sqrt
+from math import exp, sqrt
 
 import numpy as np
 import pytest
@@ -15,22 +15,13 @@ ALIKE = 0.5 * np.eye(3) + 0.5
 MEASURED = """
 import json
 print(json.dumps({
-    "ceilings": ceilings,
     "curves": {f"{name}: {kind}": found for (name, kind), found in curves.items()},
-    "agreed": agreed,
 }))
 """
 
 
 def test_the_lesson_executes_and_shows_what_it_kept(lesson):
     assert_shows_what_it_kept(LESSON, lesson)
-
-
-def test_infonce_is_a_lower_bound_under_its_ceiling(measured):
-    for b, found in measured["ceilings"].items():
-        truths = 0.25 * np.arange(33)
-        assert (np.array(found) < truths + 0.2).all() and max(found) < log(int(b))
-    assert measured["ceilings"]["8"][-1] > 0.97 * log(8)
 
 
 def test_the_bound_holds_for_independent_others_and_depends_on_the_critic_for_others_alike(
@@ -48,13 +39,6 @@ def test_the_bound_holds_for_independent_others_and_depends_on_the_critic_for_ot
     assert theorem[-1] == pytest.approx(information, abs=0.1) and theorem[0] < 0.7 * information
     assert full[0] < information < full[1], "passes the truth at B = 8"
     assert full == sorted(full) and full[-1] == pytest.approx(total, abs=0.1)
-
-
-def test_models_that_agree_break_the_bound(measured):
-    found = {int(m): values for m, values in measured["agreed"].items()}
-    assert max(found[1]) < log(64)
-    for m in (2, 3):
-        assert found[m][-2] > log(64) + 1 and max(found[m]) < m * log(64)
 
 
 # --- the answers

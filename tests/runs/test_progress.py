@@ -5,27 +5,16 @@ stored where it is.
 import os
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from jupyter_client.manager import start_new_kernel
 from processes import eventually
 
 from fedmuscle_lib import Settings, run_all
-from fedmuscle_lib.__main__ import main
-from fedmuscle_lib.runs import Interrupted, Tick, progress
+from fedmuscle_lib.runs import Interrupted, Tick
 from fedmuscle_lib.runs.progress import showing
 
 TICK = Tick("fedmuscle voc seed 0", 1, 3, 6, 0.5, 2.0, ((1, 40.0), (2, 50.0)), 7.0)
-
-
-def test_a_tick_reads_as_a_line():
-    line = (
-        "fedmuscle voc seed 0: round 1/3, 6 users, local loss 0.500, alignment loss 2.000, metrics"
-        " 40.0 50.0, 7 s"
-    )
-    assert str(TICK) == line
-    assert str(replace(TICK, resumed=True)) == "fedmuscle voc seed 0: resumed after round 1"
 
 
 def test_a_bar_counts_the_rounds_of_all_missing_runs(capsys, monkeypatch):
@@ -63,13 +52,6 @@ def test_where_all_is_stored_this_is_all_that_is_said(settings, store, capsys, m
         assert told.out == "1 of 1 stored\n" and not told.err
 
 
-@pytest.mark.parametrize(("lines", "watched"), [("lines", False), ("", True)])
-def test_a_notebook_is_watched_unless_a_command_executes_it(monkeypatch, lines, watched):
-    monkeypatch.setenv("FEDMUSCLE_PROGRESS", lines)
-    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=None))
-    assert progress._watched() is watched
-
-
 @pytest.mark.parametrize(
     ("rounds", "kept"),
     [
@@ -101,28 +83,6 @@ def test_an_interrupt_says_what_is_kept(rounds, kept):
         raise KeyboardInterrupt
     assert kept in str(interrupt.value) and str(interrupt.value).endswith(
         " Run this again to go on from there."
-    )
-
-
-def test_an_interrupted_command_says_it_too(small_world, store, capsys, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fedmuscle_lib.fedmuscle.rounds.Rounds.round", interrupted)
-    options = [
-        "--algorithm",
-        "local",
-        "--users",
-        "[6]",
-        "--data-dir",
-        str(small_world),
-        "--models-path",
-        str(small_world / "models"),
-    ]
-    assert main(["run", *options]) == 130
-    assert (
-        capsys.readouterr().err.splitlines()[-1]
-        == "Interrupted. 0 of 1 runs are stored. Run this again to go on from there."
     )
 
 

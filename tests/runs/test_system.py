@@ -167,18 +167,6 @@ def test_a_listener_hears_of_every_round_that_is_computed(store):
     assert len(heard) == 4
 
 
-def test_a_listener_hears_nothing_twice_where_a_run_goes_on(store):
-    def cut(tick):
-        if tick.round == 2:
-            raise KeyboardInterrupt
-
-    heard: list[Tick] = []
-    with pytest.raises(KeyboardInterrupt):
-        run(Walk(), progress=str, store=store, on_round=cut)
-    run(Walk(), progress=str, store=store, on_round=heard.append)
-    assert [tick.round for tick in heard] == [3, 4]
-
-
 def test_an_interrupt_among_several_runs_says_what_is_kept_and_the_same_call_goes_on(store):
     def cut(tick):
         if (tick.run, tick.round) == ("walk seed 1", 3):

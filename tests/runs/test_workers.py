@@ -19,7 +19,7 @@ from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import python_path
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedmuscle.system import TABLES
-from fedmuscle_lib.runs import NotStored, Record, stored, workers
+from fedmuscle_lib.runs import Record, stored, workers
 from fedmuscle_lib.runs.address import address_of
 
 # a cluster takes ten seconds to start and to end, and its workers count operations
@@ -139,19 +139,6 @@ def test_a_library_that_was_edited_after_its_import_is_told(tiny, store, two_cor
     with pytest.raises(ValueError, match="restart the caller"):
         quietly([tiny(algorithm="local"), tiny(algorithm="local", seed=1)], store)
     assert not any(entry.done for entry in store.entries())
-
-
-def test_a_result_that_is_lost_after_it_was_stored_is_told(tiny, store):
-    """A list shorter than what was asked for would be paired with the wrong settings."""
-    wanted = [tiny(algorithm="local"), tiny(algorithm="head_only")]
-    quietly(wanted[:1], store)
-
-    def lose(tick):
-        if tick.round == tick.rounds:
-            store.entry(address_of(wanted[0])).delete()
-
-    with pytest.raises(NotStored, match="local voc seed 0: its result in .* was lost"):
-        run_all(wanted, lose, store)
 
 
 CALLER = """from fedmuscle_lib import Settings, run_all
