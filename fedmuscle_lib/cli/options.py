@@ -65,5 +65,5 @@ def numbers_of(name: str, text: str) -> list[int]:
     """The numbers of "0,1,2"; raises ValueError for anything else, or a number twice."""
     numbers = text.split(",")
     if not re.fullmatch(r"\d+(,\d+)*", text) or len(set(numbers)) < len(numbers):
-        raise ValueError(f"{name}: whole numbers, each once, with commas between, not {text!r}")
+        raise ValueError(f"{name}: whole numbers with commas between them, each once, not {text!r}")
     return [int(number) for number in numbers]

@@ -126,7 +126,7 @@ def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbe
         ("runs ship nowhere", "nowhere: no such folder of results"),
         ("verify --sample 1 --figures nowhere", "nowhere/mini/runs.zip: no such archive"),
         ("notebook ../up", "a name such as depth or my_study is needed"),
-        ("realign nowhere --device auto", "nowhere: no such file"),
+        ("realign nowhere", "nowhere: no such file"),
     ],
 )
 def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, store):

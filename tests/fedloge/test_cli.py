@@ -223,7 +223,7 @@ def test_runs_of_both_systems_are_listed(both, capsys):
     _, *rows, total = listed(capsys)
     found = {row.split()[1]: {*row.split()} for row in rows}
     assert {"local", "voc", "setup1"} < found["fedmuscle"]
-    assert {"fedavg", "glyphs", "mini"} < found["fedloge"] and total.startswith("2 runs, ")
+    assert {"fedavg", "glyphs", "mini"} < found["fedloge"] and total.startswith("2 runs; ")
 
 
 @pytest.mark.slow
