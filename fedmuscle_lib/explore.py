@@ -155,13 +155,13 @@ class Explorer:
         history = run(
             settings,
             progress=lambda tick: self._say(str(tick)),
-            on_round=lambda tick: self._hear(settings, tick),
+            on_round=lambda tick: self._on_round(settings, tick),
         )
         self._curves[settings.algorithm, False] = _curve(history)
         self._draw(settings)
         return history
 
-    def _hear(self, settings: Settings, tick: Tick) -> None:
+    def _on_round(self, settings: Settings, tick: Tick) -> None:
         """Draw a round that was computed and kept; end the run there if that was asked for."""
         key = settings.algorithm, False
         self._curves[key] = pd.concat([self._curves.get(key), _points(settings, tick)])

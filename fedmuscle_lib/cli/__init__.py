@@ -6,8 +6,6 @@ of FedMuscle's original code.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from fedmuscle_lib.cli import (
@@ -35,18 +33,6 @@ app = typer.Typer(
     rich_markup_mode="rich",  # groups of options; errors are told by `__main__`
     pretty_exceptions_enable=False,
 )
-
-
-@app.callback()
-def _everywhere(
-    traceback: Annotated[
-        bool,
-        typer.Option(
-            "--traceback", help="Show the whole traceback of an error; anywhere on the line."
-        ),
-    ] = False,
-) -> None:
-    pass  # ``__main__`` takes the flag off the line, so that it may stand behind a command too
 
 
 add(app, "run", run.command, Settings, original.translated, original.FLAGS)

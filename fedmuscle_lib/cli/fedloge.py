@@ -23,11 +23,11 @@ FLAGS = {
     )
 }
 # Whose accuracies there are, and on what.
-SCOPES = {
+_SCOPES = {
     "global": ("Global model", "on the whole test set"),
     "personal": ("Clients' own models", "mean over the clients' local tests"),
 }
-MASKED = "masked: classes that a client's local test lacks can't be predicted"
+_MASKED = "masked: classes that a client's local test lacks can't be predicted"
 
 
 def command(
@@ -65,18 +65,7 @@ def translated(given: dict[str, Any]) -> dict[str, Any]:
 
 def show(history: History[Settings]) -> None:
     """Print the last round's accuracies and the run's costs."""
-    rows = history.final()
-    print(
-        f"{history.settings.title}: accuracy in % after round {history.settings.rounds}, by group"
-        " of classes"
-    )
-    for scope, (model, judged) in SCOPES.items():
-        own = rows[rows.scope == scope]
-        if own.empty:
-            print(f"\n{model}: it has no head")
-        else:
-            print(f"\n{model}, {judged}\n{text(by_group(own, history.provenance['groups']))}")
-    print(f"\n{MASKED}")
+    show_accuracies(history.settings, history.final(), history.provenance["groups"])
     cost = history.costs[["uplink_bytes", "downlink_bytes"]].mean() / 1e6
     seconds = history.provenance["seconds"]
     print(
@@ -87,20 +76,26 @@ def show(history: History[Settings]) -> None:
         print(history.remark)
 
 
-def by_group(rows: pd.DataFrame, groups: Iterable[str]) -> pd.DataFrame:
+def show_accuracies(settings: Settings, rows: pd.DataFrame, groups: Iterable[str]) -> None:
+    """Print a table of the global model and one of the clients' own."""
+    print(f"{settings.title}: accuracy in % after round {settings.rounds}, by group of classes")
+    for scope, (model, judged) in _SCOPES.items():
+        own = rows[rows.scope == scope]
+        if own.empty:
+            print(f"\n{model}: it has no head")
+        else:
+            print(f"\n{model}, {judged}\n{_by_group(own, groups)}")
+    print(f"\n{_MASKED}")
+
+
+def _by_group(rows: pd.DataFrame, groups: Iterable[str]) -> str:
     """Values with a row for each head, in the order of ``rows``, and columns by whether absent
-    classes are masked, and group.
+    classes are masked, and group; "-" for a group that nobody was tested on.
     """
     columns = pd.MultiIndex.from_product([rows.masked.unique(), (ALL, *groups)])
     table = rows.pivot(index="head", columns=["masked", "group"], values="value")
     table = table.reindex(rows["head"].unique(), columns=columns)
-    return table.rename(columns={False: "not masked", True: "masked"}, level=0)
-
-
-def text(table: pd.DataFrame) -> str:
-    """The table as it is printed; "-" for a group that nobody was tested on."""
-    if (
-        len(table.columns.unique(0)) == 1
-    ):  # the global model, which knows no client's absent classes
+    table = table.rename(columns={False: "not masked", True: "masked"}, level=0)
+    if len(rows.masked.unique()) == 1:  # the global model, which knows no client's absent classes
         table = table.droplevel(0, axis="columns")
     return table.rename_axis(None).to_string(float_format="%.2f", na_rep="-")

@@ -24,7 +24,7 @@ def needs_grpc() -> None:
         ) from None
 
 
-_told = partial(print, flush=True)
+_say = partial(print, flush=True)
 _PLACES = ("data", "model", "key", "root", "state")  # of a party's file
 
 
@@ -44,7 +44,7 @@ def serve(
     from fedmuscle_lib.network.serve import serve
     from fedmuscle_lib.network.terms import ServerFile, read
 
-    serve(read(ServerFile, file, {}), _told)
+    serve(read(ServerFile, file, {}), _say)
 
 
 def join(
@@ -73,7 +73,7 @@ def join(
         else:
             table = "limits" if name.startswith("limits.") else "settings"
             given.setdefault(table, {})[name.removeprefix("limits.")] = value
-    Party(read(PartyFile, file, given), _told).run()
+    Party(read(PartyFile, file, given), _say).run()
 
 
 def keys(

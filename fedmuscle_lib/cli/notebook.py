@@ -20,19 +20,7 @@ def command(
     folder: Annotated[Path, typer.Option(help="Where it is laid down.")] = NOTEBOOKS,
 ) -> None:
     """Lay down the skeleton of an ablation notebook: claim, parameters, runs over one setting,
-    table, figure, how to read it.
-    """
-    path = lay_down(name, folder)
-    print(f"{path}\nrun it: python -m fedmuscle_lib reproduce {name}, or open it in JupyterLab")
-
-
-def lay_down(name: str, folder: Path = NOTEBOOKS) -> Path:
-    """Write ``<folder>/<name>.ipynb``, a notebook that runs as it is and passes the repository's
-    checks; return its path.
-
-    Raises:
-        ValueError: the name is none for a file and a heading.
-        FileExistsError: there is such a notebook; it is left as it is.
+    table, figure, how to read it. A notebook of this name is left as it is.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ValueError(f"notebook: a name such as depth or my_study is needed, not {name!r}")
@@ -41,4 +29,4 @@ def lay_down(name: str, folder: Path = NOTEBOOKS) -> Path:
     path = folder / f"{name}.ipynb"
     with path.open("x", encoding="utf8") as file:
         file.write(text.replace("NAME", name))
-    return path
+    print(f"{path}\nrun it: python -m fedmuscle_lib reproduce {name}, or open it in JupyterLab")

@@ -1,4 +1,4 @@
-"""``realign``: a saved model before and after each realignment of its heads."""
+"""``realign``: a saved model with each of its heads, realigned ones too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from fedmuscle_lib.cli.fedloge import MASKED, SCOPES, by_group, text
+from fedmuscle_lib.cli.fedloge import show_accuracies
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedloge.export import load
 
@@ -28,24 +28,15 @@ def command(
         Path | None, typer.Option(help="Where the run's data lie, if not in their usual place.")
     ] = None,
 ) -> None:
-    """Print accuracies of a saved model before and after each realignment of its heads.
+    """Print accuracies of a saved model with each of its heads, realigned ones too.
 
     Nothing is trained.
     """
-    changes = {"data_dir": data_dir} if data_dir else {}
-    rounds = load(path, norm, device="cpu", **changes)
-    settings, method = rounds.settings, rounds.federation.method
-    if not method.realignments:
+    rounds = load(path, norm, device="cpu", **({"data_dir": data_dir} if data_dir else {}))
+    settings, federation = rounds.settings, rounds.federation
+    if not federation.method.realignments:
         raise ValueError(f"{path}: a model of {settings.algorithm}, which has no realigned head")
     with fixed_state(settings.threads):
-        rows = pd.DataFrame(rounds.federation.evaluate(settings.rounds))
-    options = ", ".join(f"{name} {value}" for name, value in method.options)
-    print(
-        f"{settings.title}: accuracy in % after round {settings.rounds}, by group of"
-        f" classes\n{options}"
-    )
-    for scope, before, after, source in method.realignments:
-        table = by_group(rows[rows.scope == scope], rounds.federation.groups).loc[[before, after]]
-        table.loc["change"] = table.loc[after] - table.loc[before]
-        print("\n{}, {}; as in {}\n{}".format(*SCOPES[scope], source, text(table)))
-    print(f"\n{MASKED}")
+        rows = pd.DataFrame(federation.evaluate(settings.rounds))
+    print(", ".join(f"{name} {value}" for name, value in federation.method.options))
+    show_accuracies(settings, rows, federation.groups)

@@ -59,9 +59,8 @@ def show(histories: list[History]) -> None:
         f"per user and round: {cost.uplink_bytes / 1e6:.2f} MB up, {cost.downlink_bytes / 1e6:.2f}"
         f" MB down; {cost.tflop:.2f} TFLOP and {cost.seconds:.0f} s in all"
     )
-    for line in (report.decisions_in_words(report.decisions([history])), history.remark):
-        if line:
-            print(line)
+    if history.remark:
+        print(history.remark)
     if len(histories) == 2:
         for phase in (report.HEADLINE, report.OTHER_MOMENT):
             table = report.delta(histories, phase).set_index("algorithm")

@@ -13,7 +13,7 @@ import typer
 
 from fedmuscle_lib.cli.options import Profile
 from fedmuscle_lib.core.command_line import DONE, FAILURE
-from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.core.notebooks import FIGURES
 from fedmuscle_lib.runs import History, Store, named, run, stored, system_of
 from fedmuscle_lib.runs.archive import ARCHIVE
 from fedmuscle_lib.runs.settings import parse
@@ -28,15 +28,6 @@ def command(
         int | None, typer.Option(help="Of the draw; another one every time by default.")
     ] = None,
     profile: Profile = "mini",
-    tolerance: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            help="On another kind of machine: evaluation samples that may be judged otherwise.",
-        ),
-    ] = SAMPLES,
-    figures: Annotated[Path, typer.Option(help="Where <profile>/runs.zip lies.")] = ROOT
-    / "figures",
     data_dir: Annotated[
         Path | None, typer.Option(help="Where the profile's data lie, if not in its usual place.")
     ] = None,
@@ -47,7 +38,7 @@ def command(
     """Compute some of the shipped runs again and compare every metric of every round. Exit code 1
     says that one differs.
     """
-    archive = figures / profile / ARCHIVE
+    archive = FIGURES / profile / ARCHIVE
     if not archive.is_file():
         raise FileNotFoundError(f"{archive}: no such archive of shipped runs")
     places = {"data_dir": data_dir, "models_path": models_path}
@@ -63,7 +54,7 @@ def command(
     print(f"{len(drawn)} of {len(known)} shipped runs, drawn with --seed {seed}")
     code = DONE
     for history in drawn:
-        largest, differences = verify(history, tolerance)
+        largest, differences = verify(history)
         verdict = f"within the tolerance, by {largest:.3g} at most" if largest else "equal"
         if differences:
             verdict, code = "; ".join(["differs", *differences]), FAILURE

@@ -103,12 +103,12 @@ def _watched() -> bool:
     )
 
 
-def _left(before: int, wanted: int, heard: Sequence[Tick]) -> str:
+def _left(before: int, wanted: int, ticks: Sequence[Tick]) -> str:
     """Say what is kept when ``before`` of the ``wanted`` runs were stored and these ticks are the
     last of the others.
     """
-    begun = [tick for tick in heard if tick.round < tick.rounds]
-    done = before + sum(tick.round == tick.rounds for tick in heard)
+    begun = [tick for tick in ticks if tick.round < tick.rounds]
+    done = before + sum(tick.round == tick.rounds for tick in ticks)
     kept = "; ".join(f"{tick.run}, {tick.round} of {tick.rounds} rounds" for tick in begun)
     parts = [f"Interrupted. {done} of {wanted} runs are stored"]
     if kept:

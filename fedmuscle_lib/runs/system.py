@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from math import isnan
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol
 
@@ -60,20 +59,8 @@ class Tick:
     address: str = ""
 
     def __str__(self) -> str:
-        if self.resumed:
-            return f"{self.run}: resumed after round {self.round}"
-        parts = [f"{self.run}: round {self.round}/{self.rounds}, {self.users} users"]
-        if self.local_loss is not None and not isnan(self.local_loss):  # a probe has none
-            parts.append(f"local loss {self.local_loss:.3f}")
-        if self.alignment_loss is not None:
-            parts.append(f"alignment loss {self.alignment_loss:.3f}")
-        if self.metrics:
-            named = (
-                f"{who} {value:.1f}" if isinstance(who, str) else f"{value:.1f}"
-                for who, value in self.metrics
-            )
-            parts.append("metrics " + " ".join(named))
-        return ", ".join([*parts, f"{self.seconds:.0f} s"])
+        where = "resumed after round" if self.resumed else "round"
+        return f"{self.run}: {where} {self.round}/{self.rounds}, {self.seconds:.0f} s"
 
 
 Progress = Callable[[Tick], object]

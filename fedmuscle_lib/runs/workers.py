@@ -156,7 +156,7 @@ def _compute_there(
     store.root.mkdir(parents=True, exist_ok=True)
     ticks: queue.SimpleQueue[Tick] = queue.SimpleQueue()  # told in this thread
     topic = f"fedmuscle-{client.id}"
-    client.subscribe_topic(topic, lambda event: ticks.put(Tick(**event[1])))
+    client.subscribe_topic(topic, lambda event: ticks.put(Tick(**event[1]["tick"])))
     waiting = {
         client.submit(
             _work, topic, str(address), run.system, run.portable(), str(store.root.absolute()),
@@ -196,21 +196,17 @@ def _work(
     import distributed
 
     settings = named(system).settings(**given)
-    if source != versions.SOURCE:
-        raise ValueError(
-            f"{settings.title}: the worker's library is not the one that the caller imported; if a"
-            " file was edited in the meantime, restart the caller (in JupyterLab: the kernel)"
-        )
     own = address_of(settings)
-    if str(own) != address:
+    if (source, address) != (versions.SOURCE, str(own)):
         raise ValueError(
-            f"{settings.title}: the worker's data or checkpoints are not those of the caller"
+            f"{settings.title}: the worker's library, data or checkpoints are not the caller's; if"
+            " a file was edited in the meantime, restart the caller (in JupyterLab: the kernel)"
         )
     worker = distributed.get_worker()
     task = worker.get_current_task()
 
     def tell(tick: Tick) -> None:
-        worker.log_event(topic, asdict(tick))
+        worker.log_event(topic, {"tick": asdict(tick)})
         if worker.state.tasks[task].state != "executing":
             raise ChildProcessError("the caller is gone")
 

@@ -17,7 +17,7 @@ import pytest
 from staged import NOTEBOOKS
 
 from fedmuscle_lib import Settings, Store
-from fedmuscle_lib.cli.notebook import lay_down
+from fedmuscle_lib.cli.notebook import command as lay_down
 from fedmuscle_lib.fedmuscle.ablations import ABLATION_ARMS
 from fedmuscle_lib.reproduce import reproduce
 from fedmuscle_lib.runs import stored
@@ -134,8 +134,10 @@ def test_a_table_holds_what_its_runs_measured(trained):
 def test_the_skeleton_of_a_notebook_is_one_that_runs(trained, tmp_path, monkeypatch):
     _, runs, overrides = trained
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(runs))
-    folder = lay_down("peers", tmp_path).parent
-    (outcome,) = reproduce(output=tmp_path, folder=folder, overrides=overrides | {"values": [1, 2]})
+    lay_down("peers", tmp_path)
+    (outcome,) = reproduce(
+        output=tmp_path, folder=tmp_path, overrides=overrides | {"values": [1, 2]}
+    )
     assert outcome.failure is None
     (delta,) = (
         pd.read_csv(path).set_index(["others", "algorithm"]).delta

@@ -34,24 +34,6 @@ def test_a_checkpoint_that_can_not_be_read_is_renamed_and_the_run_starts_again(
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
-)
-def test_a_checkpoint_outlives_a_memory_that_is_too_small(settings, store, monkeypatch, error):
-    s = settings(algorithm="local", users=(6,), rounds=1)
-    entry = store.entry(address_of(s))
-    entry.save_checkpoint({})
-    whole = (entry.folder / "checkpoint.pt").read_bytes()
-
-    def fails(*_, **__):
-        raise error
-
-    monkeypatch.setattr(torch, "load", fails)
-    with pytest.raises(type(error)):
-        run(s, progress=str, store=store)
-    assert (entry.folder / "checkpoint.pt").read_bytes() == whole
-
-
-@pytest.mark.parametrize(
     "system",
     ["fedmuscle", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fedloge", "creamfl"))],
 )
