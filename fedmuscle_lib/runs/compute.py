@@ -135,7 +135,7 @@ def available(groups: Mapping[str, Sequence[S]]) -> dict[str, Sequence[S]]:
         found = {
             name: settings
             for name, settings in groups.items()
-            if _may_compute() or all(map(stored, settings))
+            if may_compute() or all(map(stored, settings))
         }
     for name in groups:
         if name not in found:
@@ -145,14 +145,15 @@ def available(groups: Mapping[str, Sequence[S]]) -> dict[str, Sequence[S]]:
 
 def refuse_to_compute(missing: Sequence[RunSettings]) -> None:
     """Raise ``NotStored`` where the environment says that nothing is to be computed."""
-    if missing and not _may_compute():
+    if missing and not may_compute():
         many = f"{len(missing)} runs are not stored, the first of them"
         raise NotStored(
             f"{many if len(missing) > 1 else 'A run is not stored:'} {missing[0].title}"
         )
 
 
-def _may_compute() -> bool:
+def may_compute() -> bool:
+    """Return whether a run that is not stored may be computed; the environment can say no."""
     return os.environ.get("FEDMUSCLE_COMPUTE") != "0"
 
 
