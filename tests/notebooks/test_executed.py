@@ -164,7 +164,6 @@ def test_theory_writes_its_tables_and_figures_without_runs_and_data(tmp_path, mo
         "bounds",
         "agreement",
         "venn",
-        "linear",
         "operations",
     }
     assert {path.stem for path in folder.glob("*.svg")} == {"bounds", "figure7"}

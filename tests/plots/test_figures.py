@@ -12,7 +12,6 @@ from fedmuscle_lib.core import files, style
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.plots.figure1 import figure1
 from fedmuscle_lib.plots.worlds import worlds
-from fedmuscle_lib.report import theory
 
 ARMS = [("local", False), ("fedmuscle", False), ("fedmuscle", True)]
 
@@ -257,18 +256,3 @@ def test_figure_1_is_the_one_of_the_documents(tmp_path):
     assert (files.ROOT / "docs/figure1.svg").read_bytes() == plots.save(
         figure1(), tmp_path, "figure1"
     ).read_bytes()
-
-
-def test_figure_7_shows_the_information_of_each_region_and_frames_a_negative_one():
-    worlds = theory.venn()
-    for ax, (_, world) in zip(plots.figure7(worlds).axes, worlds.iterrows(), strict=True):
-        framed = {
-            text.get_text(): text.get_bbox_patch().get_linewidth() > 0
-            for text in ax.texts
-            if text.get_bbox_patch()
-        }
-        regions = [
-            world[name] for name in ("i12_given_3", "i13_given_2", "i23_given_1", "all_three")
-        ]
-        assert set(framed) == {f"{value:.2f}".replace("-", "−") for value in regions}
-        assert any(framed.values()) == (min(regions) < 0)
