@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from fedmuscle_lib.fedmuscle.arms import settings_of
@@ -20,6 +21,13 @@ from fedmuscle_lib.runs.store import Busy
 FRESH = range(3, 10)
 DEVELOPMENT = (100, 101)
 TABLE1 = ("fedmuscle", "sage", "fedhenn", "cofed", "feddf", "fedrcl", "simclr", "pseudo_labeling")
+# What the paper leaves open, and two values of each that its text admits.
+READINGS = {
+    "lora_alpha": (16, 32),
+    "optimisers": ("separate", "each_round"),
+    "head_on": ("features", "normalised"),
+    "head_layers": (2, 1),
+}
 WORLD = ("local", "fedmuscle", "self", "head_only", "anchored", "local, tuned")
 
 
@@ -48,6 +56,14 @@ def registered() -> Iterator[Settings | None]:
         for setup in ("setup1", "setup1_unequal"):
             for name in WORLD:
                 yield arm(name, setup=setup, public="voc", seed=seed)
+    for seed, names in product(DEVELOPMENT, (WORLD[:4], ("anchored",))):  # the choice of readings
+        for values in product(*READINGS.values()):
+            given = {"seed": seed, "public": "voc", "evaluate_on": "validation"}
+            for name in names:
+                yield arm(name, **given, **dict(zip(READINGS, values, strict=True)))
+    for seed in range(10):  # a fair CLS world
+        for name in WORLD:
+            yield arm(name, setup="setup1_cls", public="voc", seed=seed)
     for seed in FRESH:  # Figure 5
         for size in (8, 64):
             for name in ("local", "fedmuscle"):

@@ -87,6 +87,8 @@ SETUPS: dict[str, tuple[User, ...]] = {
         replace(user, model=f"weak {user.model}") if user.number in {2, 5, 6} else user
         for user in _SETUP1
     ),
+    # not the paper's: its users with ViTs that were pretrained with the CLS token as their feature
+    "setup1_cls": tuple(replace(user, model=f"CLS {user.model}") for user in _SETUP1),
     "setup2": _SETUP2,
     # not the paper's: a user who generates text, which the README's package lists, beside Setup2's
     "setup2_generation": (*_SETUP2, User(11, "GPT-2", "TG", 0, 100)),

@@ -42,6 +42,16 @@ def test_image_backbones(script, tmp_path, monkeypatch, name):
         module.main([name], tmp_path, steps=1)
 
 
+def test_cls_backbones(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script("cls_backbones"), "upstream_accuracy", lambda *_: 0.0)
+    script("cls_backbones").main(["vit-tiny"], tmp_path, steps=1)
+    shipped = load_backbone(ROOT / "data_prep/weights/mini/cls-vit-tiny")
+    made = load_backbone(tmp_path / "cls-vit-tiny")
+    assert {k: v.shape for k, v in made.state_dict().items()} == {
+        k: v.shape for k, v in shipped.state_dict().items()
+    }
+
+
 @pytest.mark.parametrize("name", ["bert-base", "gpt2", "small-gpt2"])
 def test_text_backbones(script, tmp_path, monkeypatch, name):
     module = script("text_backbones")
