@@ -6,7 +6,6 @@ A user's folder holds:
 - ``adapter_config.json``, ``adapter_model.safetensors``: LoRA, as peft writes it; not there where
   nothing was adapted
 - ``head.safetensors``: the projection to d and the task's head
-- ``preprocessor_config.json``, or the tokenizer: how inputs are read
 - ``user.json``: the task, its classes, the backbone's name and digest, and the run
 - ``README.md``: the card
 """
@@ -23,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from huggingface_hub import ModelCard, ModelCardData
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -32,11 +32,11 @@ from fedmuscle_lib.core.files import ROOT, read_json, user_path
 from fedmuscle_lib.core.ownership import refuse_others
 from fedmuscle_lib.core.tensors import load_tensors
 from fedmuscle_lib.core.torch_state import fixed_state
+from fedmuscle_lib.core.training import put_weights
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.fedmuscle.build import encoding_of, model_options
 from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
 from fedmuscle_lib.fedmuscle.dependencies import checkpoint_of
-from fedmuscle_lib.fedmuscle.model_card import card
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.fedmuscle.settings import Settings
@@ -49,9 +49,7 @@ from fedmuscle_lib.models import (
     checkpoint_folder,
     load_backbone,
     load_tokenizer,
-    model_type,
 )
-from fedmuscle_lib.models.processor import image_processor
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.settings import try_device
 from fedmuscle_lib.tasks import Task
@@ -112,17 +110,11 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
         config.save_pretrained(folder)
         adapter = get_peft_model_state_dict(model.backbone, save_embedding_layers=False)
         save_file({f"base_model.model.{key}": adapter[key] for key in adapter}, folder / ADAPTER[1])
-    if isinstance(encoding, Tokens):
-        encoding.tokenizer.save_pretrained(folder)
-        reads = {"longest": encoding.longest}
-    else:
-        assert isinstance(encoding, Pixels)
-        reads = {"size": encoding.size}
-        _write(
-            folder / "preprocessor_config.json", image_processor(model_type(checkpoint), **reads)
-        )
     # the control ``probe`` puts a head in the place of the one that its settings ask for
     head = {"head": "linear", "head_on": model.head_on} if isinstance(model.head, nn.Linear) else {}
+    recorded = settings.recorded()
+    for data in recorded["own"].values():  # its name, and not where it lies
+        data["folder"] = Path(data["folder"]).name
     about = {
         "user": user.number,
         "model": user.model,
@@ -130,34 +122,23 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
         "client": user.client,
         "own": {"folder": user.folder and Path(user.folder).name, "classes": user.classes},
         "classes": client.classes,
-        "reads": reads,
+        "reads": encoding.longest if isinstance(encoding, Tokens) else encoding.size,
         "backbone": {"name": name, "digest": checkpoint_digest(checkpoint)},
         "options": model_options(settings, user) | head,
-        "frozen": not any(
-            parameter.requires_grad for parameter in model.representation_parameters()
-        ),
+        "frozen": not any(p.requires_grad for p in model.representation_parameters()),
         "metrics": [
             row
             for row in rounds.rows["metrics"]
-            if row["user"] == user.number and row["round"] == settings.rounds
+            if (row["user"], row["round"]) == (user.number, settings.rounds)
         ],
-        "run": {"address": str(address_of(settings)), "settings": _recorded(settings)},
+        "run": {"address": str(address_of(settings)), "settings": recorded},
     }
-    card(about, _task(about), _is_adapted(model)).save(folder / "README.md")
-    _write(folder / ABOUT, about)
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf8")
-
-
-def _recorded(settings: Settings) -> dict[str, Any]:
-    """The settings without places: users' own folders have their names alone."""
-    own = {
-        number: data.model_copy(update={"folder": Path(data.folder).name})
-        for number, data in settings.own.items()
-    }
-    return settings.model_copy(update={"own": own}).recorded()
+    (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf8")
+    data = ModelCardData(library_name="peft", base_model=name, tags=["fedmuscle", "lora"])
+    card = {"task": _task(about), "adapted": _is_adapted(model), "settings": recorded}
+    ModelCard.from_template(data, template_str=_CARD, about=about, **card).save(
+        folder / "README.md"
+    )
 
 
 def _is_adapted(model: UserModel) -> bool:
@@ -171,6 +152,60 @@ def _of_head(model: UserModel) -> dict[str, Tensor]:
         for name, tensor in model.state_dict().items()
         if name.startswith(("projection.", "head."))
     }
+
+
+_CARD = """---
+{{ card_data }}
+---
+
+# user {{ about.user }}: {{ about.model }} for {{ about.task }}
+
+A user of a federation (FedMuscle's system, algorithm `{{ settings.algorithm }}`, public set
+`{{ settings.public }}`, profile `{{ settings.profile }}`, seed {{ settings.seed }}) after
+{{ settings.rounds }} rounds: a LoRA adapter, a projection to the common space, and a head.
+
+- backbone: `{{ about.backbone.name }}`, digest `{{ about.backbone.digest }}`
+{%- if about.classes %}
+- classes: {{ about.classes | length }}
+{%- endif %}
+- local data: `{{ task.folder }}/train/client_{{ about.client }}{{ task.suffix }}`
+- run: `{{ about.run.address }}`
+
+| evaluated | metric | {{ settings.evaluate_on }} |
+|---|---|---|
+{%- for row in about.metrics %}
+| {{ row.phase.replace("_", " ") }} | {{ row.metric }} | {{ "%.2f" | format(row.value) }} |
+{%- endfor %}
+{% if settings.refit %}
+These are of a copy that trained for one more local phase (setting `refit`). The saved model
+is the one before it.
+{% endif %}
+## Use
+
+```python
+from fedmuscle_lib import load_user
+
+user = load_user("FOLDER")
+outputs = user.predict(inputs)    # images (n, 3, h, w) uint8 or paths; texts or token ids
+z = user.represent(inputs)        # (n, d), rows of unit norm
+```
+{% if adapted %}
+The LoRA adapter alone, without projection and head:
+
+```python
+from peft import PeftModel
+
+adapted = PeftModel.from_pretrained(backbone, "FOLDER")
+```
+{% endif %}
+## Settings
+
+| setting | value |
+|---|---|
+{%- for name, value in settings.items() %}
+| `{{ name }}` | `{{ value }}` |
+{%- endfor %}
+"""
 
 
 # --- reading
@@ -241,12 +276,9 @@ class SavedUser:
         """
         images = isinstance(self.encoding, Pixels)
         if isinstance(inputs, Tensor):
-            fits = images and inputs.ndim == 4 and inputs.dtype == torch.uint8
-            fits |= not images and inputs.ndim == 2 and inputs.dtype == torch.int64
+            fits = (inputs.ndim, inputs.dtype) == ((4, torch.uint8) if images else (2, torch.int64))
         else:
-            fits = isinstance(inputs, list | tuple) and all(
-                isinstance(one, str | Path) for one in inputs
-            )
+            fits = isinstance(inputs, list | tuple)
         if not fits or not len(inputs):
             kinds = (
                 "paths of image files, or images (n, 3, h, w) uint8"
@@ -257,10 +289,8 @@ class SavedUser:
         if isinstance(self.encoding, Pixels):
             if isinstance(inputs, Tensor):
                 return self.encoding.resize(inputs)
-            return self.encoding.load([Path(path) for path in inputs])
-        return (
-            inputs if isinstance(inputs, Tensor) else self.encoding.encode(list(map(str, inputs)))
-        )
+            return self.encoding.load(list(map(Path, inputs)))
+        return inputs if isinstance(inputs, Tensor) else self.encoding.encode(list(inputs))
 
 
 @fixed_state()
@@ -308,11 +338,8 @@ def _loaded(
     if about["frozen"]:
         model.freeze_representation()
     _restore(model, folder)
-    encoding = (
-        Tokens(load_tokenizer(folder, frozen), **about["reads"])
-        if task.reads == "texts"
-        else Pixels(**about["reads"])
-    )
+    texts, size = task.reads == "texts", about["reads"]
+    encoding = Tokens(load_tokenizer(checkpoint, frozen), size) if texts else Pixels(size)
     return SavedUser(about["user"], task, classes, model.to(device).eval(), encoding, about, device)
 
 
@@ -330,10 +357,7 @@ def _restore(model: UserModel, folder: Path) -> None:
         DataError: naming a file that is missing, damaged or of another model.
     """
     with unreadable(f"{folder / HEAD}: not what {ABOUT} asks for", but=(DataError,)):
-        head = load_tensors(folder / HEAD)[0]
-        left = model.load_state_dict(head, strict=False)
-        if left.unexpected_keys or _of_head(model).keys() != head.keys():
-            raise ValueError("other tensors")
+        put_weights("the head", model, _of_head(model), load_tensors(folder / HEAD)[0])
     if _is_adapted(model):
         path = folder / ADAPTER[1]
         with unreadable(f"{path}: not what {ABOUT} asks for", but=(DataError,)):

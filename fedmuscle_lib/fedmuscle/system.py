@@ -1,7 +1,7 @@
 """FedMuscle's system: from settings to a federation, and its rounds.
 
 In the order of their imports: ``dependencies`` (what a run depends on), ``build`` (the federation),
-``rounds``, ``model_card`` and ``export`` (trained users as folders), ``arms`` (runs of a table)
+``rounds``, ``export`` (trained users as folders), ``arms`` (runs of a table)
 and ``ablations``.
 """
 
