@@ -17,10 +17,10 @@ from typing import Any
 
 from fedmuscle_lib.core.versions import GUARDED, Versioned, versions
 from fedmuscle_lib.creamfl import algorithms as creamfl
-from fedmuscle_lib.creamfl import kinds
+from fedmuscle_lib.creamfl.kinds import KINDS
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.dependencies import checkpoint_of
+from fedmuscle_lib.fedmuscle.build import checkpoint_of
 from fedmuscle_lib.models import architecture_of
 from fedmuscle_lib.runs import RunSettings, named, system_of
 from fedmuscle_lib.runs.loop import train
@@ -158,7 +158,7 @@ def _models(settings: Any) -> set[type]:
 
 def modules(**where: Any) -> list[str]:
     """Modules whose classes the short runs go through."""
-    classes: set[type] = {type(task) for task in TASKS.values()} | {*shipped(kinds).values()}
+    classes: set[type] = {type(task) for task in TASKS.values()} | {*KINDS.values()}
     for family in FAMILIES.values():
         classes |= {*shipped(family).values()}
     for settings in runs("fedmuscle", **where).values():

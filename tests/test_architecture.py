@@ -26,7 +26,7 @@ LAYERS = (
 # Within a system's own room likewise.
 FEDMUSCLE = (
     "objectives", "augmentation", "setups", "messages", "server", "client", "algorithms", "profiles", "settings",
-    "dependencies", "build", "synthetic", "one_shot", "rounds", "export", "arms", "ablations", "system",
+    "build", "synthetic", "one_shot", "rounds", "export", "arms", "ablations", "system",
     "__init__",
 )  # fmt: skip
 FEDLOGE = (
@@ -34,7 +34,7 @@ FEDLOGE = (
     "export", "system", "arms", "authors", "report", "plots", "__init__",
 )  # fmt: skip
 CREAMFL = (
-    "losses", "retrieval", "networks", "captions", "party", "kinds", "client", "server", "algorithms", "settings", "build", "rounds",
+    "losses", "retrieval", "networks", "party", "kinds", "client", "server", "algorithms", "settings", "build", "rounds",
     "system", "arms", "report", "plots", "__init__",
 )  # fmt: skip
 NETWORK = (

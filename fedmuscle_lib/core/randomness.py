@@ -23,6 +23,11 @@ def generator(*address: object) -> torch.Generator:
     return torch.Generator().manual_seed(derived_seed(*address))
 
 
+def permutation(n: int, *address: object) -> torch.Tensor:
+    """The numbers from 0 to n - 1 in an order drawn by the address, (n,)."""
+    return torch.randperm(n, generator=generator(*address))
+
+
 def batches(n: int, size: int, *address: object) -> list[torch.Tensor]:
     """A shuffled pass over ``n`` samples in batches of ``size``, the last one short; a remainder of
     one joins the batch before.
@@ -30,8 +35,7 @@ def batches(n: int, size: int, *address: object) -> list[torch.Tensor]:
     Contrast needs two samples, and dropping the remainder would lose a third of a data set of fifty
     (Appendix G).
     """
-    order = torch.randperm(n, generator=generator(*address))
-    parts = list(order.split(size))
+    parts = list(permutation(n, *address).split(size))
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
     return parts

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from fedmuscle_lib.core.errors import prefixed
 from fedmuscle_lib.core.randomness import derived_seed
-from fedmuscle_lib.creamfl import kinds
 from fedmuscle_lib.creamfl.client import Client
-from fedmuscle_lib.creamfl.kinds import Kind
+from fedmuscle_lib.creamfl.kinds import KINDS, Kind
 from fedmuscle_lib.creamfl.losses import PairHead
 from fedmuscle_lib.creamfl.networks import encoding_of, network
 from fedmuscle_lib.creamfl.party import Recipe, cosine
@@ -52,7 +51,7 @@ def build(settings: Settings) -> Federation:
     reader = cache(partial(encoding_of, s))
 
     def encodings(name: str, modalities: tuple[str, ...]) -> dict[str, Pixels | Tokens]:
-        return {m: reader(m, s.network_of(name, m)) for m in modalities}
+        return {m: reader(m, s.networks[f"{name}.{m}"]) for m in modalities}
 
     @cache
     def public(encoding: Pixels | Tokens) -> Tensor:  # one tensor for all who read alike
@@ -67,7 +66,7 @@ def build(settings: Settings) -> Federation:
     ) -> dict[str, Any]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", s.seed, number))
-            models = {m: network(s, s.network_of(name, m), each) for m, each in own.items()}
+            models = {m: network(s, s.networks[f"{name}.{m}"], each) for m, each in own.items()}
             head = (kind.head() if kind else PairHead()).to(s.device)
         return {
             "models": models,
@@ -79,10 +78,10 @@ def build(settings: Settings) -> Federation:
         }
 
     clients: dict[int, Client] = {}
-    for name in s.kinds_of_clients:
-        own = encodings(name, kinds.get(name).modalities)
-        kind = kinds.get(name)(s, own, sets)
-        with prefixed(", ".join(kind.folders(s)), ValueError):
+    for name in s.kinds:
+        own = encodings(name, KINDS[name].modalities)
+        kind = KINDS[name](s, own, sets)
+        with prefixed(kind.folder(s), ValueError):
             shares = kind.shares(s.clients[name])
         for number, rows in enumerate(shares, len(clients)):
             about = party(name, number, own, kind.recipe(), kind)
@@ -104,7 +103,7 @@ def captioned(settings: Settings) -> dict[str, Captioned]:
     Raises:
         DataError: a folder is missing, damaged or too small; the message names it.
     """
-    names = ["test", "public"] + ["pairs"] * ("pairs" in settings.kinds_of_clients)
+    names = ["test", "public"] + ["pairs"] * ("pairs" in settings.kinds)
     folder_of = {name: getattr(settings, f"{name}_folder") for name in names}
     found: dict[str, Captioned] = {}
     for folder in dict.fromkeys(folder_of.values()):

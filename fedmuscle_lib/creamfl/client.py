@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedmuscle_lib.creamfl.kinds.kind import Kind
+from fedmuscle_lib.creamfl.kinds import Kind
 from fedmuscle_lib.creamfl.party import Party, PublicLoss
 
 

@@ -8,7 +8,6 @@ for the authors' pooling, or that of a checkpoint.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -28,6 +27,7 @@ from fedmuscle_lib.models import (
 from fedmuscle_lib.models.text import mean_of_tokens
 
 PIE = "+pie"
+RANK = 16  # of LoRA, and its alpha; the project's own
 
 
 class Encoder(nn.Module):
@@ -187,13 +187,8 @@ def network(settings: Any, name: str, encoding: Pixels | Tokens) -> Any:
         return Pooled(encoder(*vocabulary, *sizes), settings.dim, name.endswith(PIE)).to(
             settings.device
         )
-    folder: Path = checkpoint_folder(settings.models_path, name)
-    lora = {
-        "rank": settings.rank,
-        "lora_alpha": settings.rank,
-        "lora_layers": "linear",
-        "lora_blocks": settings.lora_blocks,
-    }
+    folder = checkpoint_folder(settings.models_path, name)
+    lora = {"rank": RANK, "lora_alpha": RANK, "lora_layers": "linear", "lora_blocks": "last"}
     head = {"head": "linear", "head_hidden": 1, "head_on": "features", "proj_dim": settings.dim}
     model = architecture_of(folder)(load_backbone(folder, settings.device), 1, **head, **lora)
     model.head.requires_grad_(False)

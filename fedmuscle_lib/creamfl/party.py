@@ -34,11 +34,6 @@ PublicLoss = Callable[
 ]  # of a batch's embeddings, its rows, and its position in the pass
 
 
-def constant(round: int) -> float:
-    """The whole learning rate in every round."""
-    return 1.0
-
-
 def cosine(rounds: int) -> Schedule:
     """Half a cosine over ``rounds``."""
     return lambda round: (1 + math.cos(math.pi * round / rounds)) / 2
@@ -64,7 +59,7 @@ class Recipe:
     lr: float
     batch_size: int
     public_batch: int
-    schedule: Schedule = constant
+    schedule: Schedule = lambda round: 1.0
 
     def made(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if self.optimiser == "adam":

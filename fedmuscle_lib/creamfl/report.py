@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedmuscle_lib.creamfl import algorithms, kinds
+from fedmuscle_lib.creamfl import algorithms
 from fedmuscle_lib.creamfl.arms import BASELINE, CONTROLS, Run
 from fedmuscle_lib.creamfl.build import SERVER
+from fedmuscle_lib.creamfl.kinds import folders
 from fedmuscle_lib.creamfl.networks import PIE, SCRATCH
-from fedmuscle_lib.creamfl.retrieval import FOLD, WHOLE
+from fedmuscle_lib.creamfl.retrieval import FOLD, FOLDS, WHOLE
 from fedmuscle_lib.report.paper import paper_table
 from fedmuscle_lib.report.provenance import (
     Sentences,
@@ -268,7 +269,7 @@ def note(histories: Sequence[Run], moment: str = LAST) -> str:
         [
             f"Ours | the paper's. Recall in per cent {when}.",
             f"`whole` ranks {s.test_size:,} test images (the paper's 5K),",
-            f"`fold` is the mean over {s.folds} folds of them (its 1K).",
+            f"`fold` is the mean over {FOLDS} folds of them (its 1K).",
             f"Profile `{s.profile}`, {named(seeds)}.",
             spread(seeds),
             *origins(histories),
@@ -296,5 +297,5 @@ def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame) -> Non
         for measure in (table, delta, differences):
             frames[measure.__name__ + suffix] = measure(histories, moment)
     s = histories[0].settings
-    data = manifests(s.data_dir, kinds.folders(s))
+    data = manifests(s.data_dir, folders(s))
     write_results(frames, provenance_by_algorithm(histories, folder.name, data), folder)

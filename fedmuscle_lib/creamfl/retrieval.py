@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 KS = (1, 5, 10)  # Table 3's
+FOLDS = 5  # code: five of 1K test images
 FOLD, WHOLE = (
     "fold",
     "whole",
@@ -31,7 +32,7 @@ class Recall(NamedTuple):
 
 
 def recalls(
-    images: Tensor, captions: Tensor, image_of: Tensor, folds: int, ks: Sequence[int] = KS
+    images: Tensor, captions: Tensor, image_of: Tensor, folds: int = FOLDS, ks: Sequence[int] = KS
 ) -> Iterator[Recall]:
     """Yield recalls of the whole gallery and, as their mean, of consecutive folds of its images.
 

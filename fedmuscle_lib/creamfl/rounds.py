@@ -59,8 +59,7 @@ class Rounds:
         server, test = self.federation.server, self.federation.test
         with server.meter.paused():
             z = {modality: server.embed(modality, inputs) for modality, inputs in test.items()}
-        image_of, folds = self.federation.image_of, self.settings.folds
-        found = list(recalls(z["images"], z["texts"], image_of, folds))
+        found = list(recalls(z["images"], z["texts"], self.federation.image_of))
         self.rows["metrics"] += [{"round": round + 1} | each._asdict() for each in found]
         return found
 

@@ -10,11 +10,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedmuscle_lib.core.errors import RefusedMessage
-from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.randomness import permutation
 from fedmuscle_lib.core.tensors import unit_rows
 from fedmuscle_lib.creamfl.party import Embeddings, Party
 from fedmuscle_lib.muscle import NORM_TOLERANCE
@@ -44,9 +43,7 @@ class Server(Party):
         kinds, in the order of numbers.
         """
         numbers = sorted(self.clients)
-        order = torch.randperm(
-            len(numbers), generator=generator("participants", *self.address, round)
-        )
+        order = permutation(len(numbers), "participants", *self.address, round)
         return tuple(sorted(numbers[i] for i in order[:count].tolist()))
 
     def fit(self, round: int) -> float:

@@ -14,9 +14,11 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.core.registry import check_known, meant
-from fedmuscle_lib.creamfl import algorithms, kinds
+from fedmuscle_lib.core.registry import check_known
+from fedmuscle_lib.creamfl import algorithms
 from fedmuscle_lib.creamfl.algorithms.algorithm import Algorithm
+from fedmuscle_lib.creamfl.kinds import KINDS
+from fedmuscle_lib.creamfl.retrieval import FOLDS
 from fedmuscle_lib.runs.settings import RunSettings, check_options, read_profiles, setting
 
 PROFILES = read_profiles(Path(__file__).parent / "profiles")
@@ -83,12 +85,7 @@ class Settings(RunSettings):
     test_folder: str = place(
         "MM/coco", "Of the test set, below data_dir. Code: COCO, Karpathy's test split."
     )
-    test_size: int = place(5000, "Test images. The paper: 5K.", ge=2)
-    folds: int = place(
-        5,
-        "Folds of the test set, of which the smaller gallery is the mean. Code: five of 1K images.",
-        ge=1,
-    )
+    test_size: int = place(5000, "Test images. The paper: 5K.", ge=FOLDS)
     pairs_folder: str = place(
         "TC/flicker_public", 'Of the clients with pairs, below data_dir. Section 6.2: "Flickr30K".'
     )
@@ -97,9 +94,6 @@ class Settings(RunSettings):
     )
     images_folder: str = place(
         "IC/CIFAR100_pool", 'Of the clients with images, below data_dir. Section 6.2: "CIFAR-100".'
-    )
-    texts_folder: str = place(
-        "TC/ag_news", 'Of the clients with texts, below data_dir. Section 6.2: "AG News".'
     )
     alpha: float = place(
         0.1,
@@ -134,15 +128,6 @@ class Settings(RunSettings):
         ge=32,
     )
     text_length: int = model(64, "Tokens after which a text is cut. The project's own.", ge=4)
-    rank: int = model(
-        16,
-        "Of LoRA in checkpoints, and its alpha. The project's own; networks from scratch are"
-        " trained whole.",
-        ge=1,
-    )
-    lora_blocks: Literal["all", "last"] = model(
-        "last", "Which blocks of checkpoints LoRA adapts. The project's own."
-    )
 
     server_lr: float = training(
         1e-5, "Of the server's Adam, falling by a cosine over the rounds. Code: 1e-5, AdamP.", gt=0
@@ -192,17 +177,12 @@ class Settings(RunSettings):
         check_options(
             self.options, {name: algorithms.get(name).Options for name in algorithms.names()}
         )
-        parts = {
-            f"{name}.{modality}" for name in self.clients for modality in kinds.get(name).modalities
-        }
-        for part in parts:
-            self.network_of(*part.split("."))
+        for name, count in self.clients.items():
+            check_known("clients: unknown kind", name, KINDS)
+            if count < 0:
+                raise ValueError(f"clients: a count below 0 in {self.clients}")
         for name in self.networks:
-            check_known("networks: no party has", name, {*parts, "server.images", "server.texts"})
-        if min(self.clients.values()) < 0:
-            raise ValueError(f"clients: a count below 0 in {self.clients}")
-        if self.folds > self.test_size:
-            raise ValueError(f"folds: {self.folds} folds of {self.test_size} test images")
+            check_known("networks: no party has", name, type(self).model_fields["networks"].default)
         if self.participants > sum(self.clients.values()):
             raise ValueError(
                 f"participants: {self.participants} of {sum(self.clients.values())} clients"
@@ -210,12 +190,9 @@ class Settings(RunSettings):
         return self
 
     @property
-    def kinds_of_clients(self) -> list[str]:
+    def kinds(self) -> list[str]:
         """Kinds of which there are clients, in the order in which clients are numbered."""
-        first = type(self).model_fields["clients"].default
-        return [
-            name for name in (*first, *sorted(self.clients.keys() - first)) if self.clients[name]
-        ]
+        return [name for name in KINDS if self.clients[name]]
 
     @property
     def title(self) -> str:
@@ -225,17 +202,3 @@ class Settings(RunSettings):
         """The algorithm with its own hyper-parameters."""
         kind = algorithms.get(self.algorithm)
         return kind(self.own_options, self.participants, self.local_epochs)
-
-    def network_of(self, party: str, modality: str) -> str:
-        """The name of a party's network; where a kind of clients has none of its own, that of a
-        kind with this one modality.
-
-        Raises:
-            ValueError: there is neither.
-        """
-        for name in (f"{party}.{modality}", f"{modality}.{modality}"):
-            if name in self.networks:
-                return self.networks[name]
-        raise ValueError(
-            f"networks: no {party}.{modality}{meant(f'{party}.{modality}', self.networks)}"
-        )

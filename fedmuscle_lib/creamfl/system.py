@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.creamfl import algorithms, kinds
+from fedmuscle_lib.creamfl import algorithms
+from fedmuscle_lib.creamfl.kinds import KINDS, folders
 from fedmuscle_lib.creamfl.networks import PIE, SCRATCH
 from fedmuscle_lib.creamfl.rounds import Rounds
 from fedmuscle_lib.creamfl.settings import Settings
@@ -18,7 +19,10 @@ from fedmuscle_lib.runs.system import Experiment, System, key_of
 # retrieval
 CORE = 1
 # settings that are gone, at the value of all stored runs, whose addresses hold them
-GONE = {"label_order": 0, "server_training_mode": 0, "augmented_public": 0}
+GONE = {
+    **{"label_order": 0, "server_training_mode": 0, "augmented_public": 0},
+    **{"rank": 16, "lora_blocks": "last", "folds": 5, "texts_folder": "TC/ag_news"},
+}
 
 
 class _CreamFL(System[Settings]):
@@ -50,14 +54,12 @@ class _CreamFL(System[Settings]):
     }
 
     def key(self, settings: Settings) -> dict[str, Any]:
-        kinds_of_clients = map(kinds.get, settings.kinds_of_clients)
-        key = key_of(settings, CORE, algorithms.get(settings.algorithm), *kinds_of_clients)
+        kinds = [KINDS[name] for name in settings.kinds]
+        key = key_of(settings, CORE, algorithms.get(settings.algorithm), *kinds)
         return key | {"settings": key["settings"] | GONE}
 
     def inputs(self, settings: Settings) -> dict[str, str]:
-        found = {
-            folder: files_digest(settings.data_dir / folder) for folder in kinds.folders(settings)
-        }
+        found = {folder: files_digest(settings.data_dir / folder) for folder in folders(settings)}
         for name in sorted({settings.tokenizer, *settings.networks.values()}):
             if name.removesuffix(PIE) not in SCRATCH:
                 found[f"checkpoint {name}"] = checkpoint_digest(

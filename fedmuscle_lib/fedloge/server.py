@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.randomness import permutation
 from fedmuscle_lib.fedloge.messages import Message, Update, check
 
 
@@ -50,9 +50,7 @@ class Server:
         replacement, in the order of numbers.
         """
         count = max(1, int(self.participation * len(self.clients) + 1e-9))  # 0.29 * 100 is below 29
-        order = torch.randperm(
-            len(self.clients), generator=generator("participants", *self.address, round)
-        )
+        order = permutation(len(self.clients), "participants", *self.address, round)
         return tuple(sorted(self.clients[i] for i in order[:count].tolist()))
 
     def send(self, client: int, round: int) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +18,6 @@ from fedmuscle_lib.data.samples import MOSTLY, Samples, draw_local, first_local,
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation, Reading
 from fedmuscle_lib.fedmuscle.client import Client
-from fedmuscle_lib.fedmuscle.dependencies import SPLITS, checkpoint_of
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import User, task_of
@@ -25,6 +25,7 @@ from fedmuscle_lib.models import (
     FrozenStates,
     UserModel,
     architecture_of,
+    checkpoint_folder,
     image_side,
     load_backbone,
     load_tokenizer,
@@ -34,7 +35,7 @@ from fedmuscle_lib.tasks import TASKS, Head, Task
 
 # Settings that are options of a user's model, in the order in which a saved user has them.
 _REPRESENTATION = ("proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks")
-_REST = ("head_hidden", "head_on", "pooling", "pooled_stages", "precision")
+_REST = ("head_hidden", "head_on", "pooling", "precision")
 _LEAK = "user %d: most samples of %s are also in %s: it is tested on what it learns from"
 
 
@@ -72,7 +73,7 @@ def build(settings: Settings) -> Federation:
             )
             public[encoding] = samples.to(reads.device)
         if share_in(evaluation.inputs, public[encoding], _filler(encoding)) > MOSTLY:
-            tests = task.file(reads.data_dir, user.client, SPLITS[reads.evaluate_on])
+            tests = task.file(reads.data_dir, user.client, reads.split)
             remark(_LEAK, user.number, tests, reads.data_dir / PUBLIC_SETS[reads.public])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
@@ -103,6 +104,11 @@ def build(settings: Settings) -> Federation:
     numbers = [user.number for user in settings.members]
     others = None if "others" in algorithm.ignores else settings.others
     return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,), reads.device))
+
+
+def checkpoint_of(settings: Settings, user: User) -> Path:
+    """Path of the user's checkpoint."""
+    return checkpoint_folder(settings.models_path, settings.backbones[user.model])
 
 
 def model_options(reads: Reading | Settings, user: User) -> dict[str, Any]:
@@ -160,7 +166,7 @@ def local_data(
     settings: Settings, user: User, encoding: Encoding
 ) -> tuple[Samples, Samples, tuple[int, ...]]:
     """The user's D^n, its evaluation samples, and the ids of its classes."""
-    task, split = task_of(user), SPLITS[settings.evaluate_on]
+    task, split = task_of(user), settings.split
     given = (
         (settings.root_train_image_folder, settings.root_val_image_folder)
         if user.task == "MLC"

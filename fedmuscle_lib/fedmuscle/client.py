@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fedmuscle_lib.core.errors import Diverged
-from fedmuscle_lib.core.randomness import batches, derived_seed, generator
+from fedmuscle_lib.core.randomness import batches, derived_seed, permutation
 from fedmuscle_lib.core.training import FlopMeter, check_finite, put_weights
 from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedmuscle.augmentation import View, weak
@@ -34,6 +34,8 @@ from fedmuscle_lib.tasks import Classification, Task
 
 T = TypeVar("T")
 REFERENCE_BATCH = 256  # public samples at once, where no step follows
+# of a client, beside its state, what training a copy of it leaves as it was
+_ASIDE = ("address", "train", "evaluation", "_round", "_drawn", "_local_loss", "_public_losses")
 
 
 class Client:
@@ -403,48 +405,32 @@ class Client:
 
     @contextmanager
     def as_copy(self) -> Iterator[None]:
-        """Train inside as a copy would: afterwards weights, optimisers, epochs, losses and counted
-        operations are what they were.
+        """Train inside as a copy would: afterwards weights, optimisers, epochs, data, losses and
+        counted operations are what they were.
 
         The copy sees its local data in an order of its own.
         """
-        state, address, draws = (
-            copy.deepcopy(self.state()),
-            self.address,
-            (self._round, self._drawn),
-        )
-        losses = self._local_loss, self._public_losses
-        self.address = (*address, "aside")
+        state, before = copy.deepcopy(self.state()), {name: vars(self)[name] for name in _ASIDE}
+        self.address = (*self.address, "aside")
         self._forget_losses()
         try:
             yield
         finally:
             self.restore(state)
-            self.address, (self._round, self._drawn), (self._local_loss, self._public_losses) = (
-                address,
-                draws,
-                losses,
-            )
+            vars(self).update(before)
 
     @contextmanager
     def holding_out(self, fold: int, folds: int) -> Iterator[None]:
         """Begin anew inside, as a copy that trains without one of ``folds`` parts of D^n and is
         evaluated on it. Its operations count.
         """
-        train, evaluation = self.train, self.evaluation
-        order = torch.randperm(len(train), generator=generator("held out", *self.address))
+        own, order = self.train, permutation(len(self.train), "held out", *self.address)
         held = order.tensor_split(folds)[fold]
         with self.as_copy():
-            try:
-                self.train, self.evaluation = (
-                    train.take(order[~torch.isin(order, held)]),
-                    train.take(held),
-                )
-                self.restart()
-                yield
-            finally:
-                self.train, self.evaluation = train, evaluation
-                counted = self.meter.total, self.meter.done
+            self.train, self.evaluation = own.take(order[~torch.isin(order, held)]), own.take(held)
+            self.restart()
+            yield
+            counted = self.meter.total, self.meter.done
         self.meter.total, self.meter.done = counted
 
     def take_losses(self) -> dict[str, float]:

@@ -34,9 +34,8 @@ from fedmuscle_lib.core.tensors import load_tensors
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.core.training import put_weights
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
-from fedmuscle_lib.fedmuscle.build import encoding_of, model_options
+from fedmuscle_lib.fedmuscle.build import checkpoint_of, encoding_of, model_options
 from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
-from fedmuscle_lib.fedmuscle.dependencies import checkpoint_of
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.fedmuscle.settings import Settings

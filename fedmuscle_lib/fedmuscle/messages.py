@@ -19,22 +19,12 @@ class Batch:
     size.
 
     As text it counts from 1, as tables and lines of progress do.
-
-    Raises:
-        ValueError: one of them is no whole number, or negative.
     """
 
     round: int
     epoch: int
     position: int
     size: int
-
-    def __post_init__(self) -> None:
-        if any(
-            type(number) is not int or number < 0
-            for number in (self.round, self.epoch, self.position, self.size)
-        ):
-            raise ValueError("the address of a public batch is of whole numbers from 0")
 
     def __str__(self) -> str:
         return f"round {self.round + 1}, CL epoch {self.epoch + 1}, batch {self.position + 1}"

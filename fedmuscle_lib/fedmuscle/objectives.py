@@ -223,36 +223,32 @@ def _cosines(features: Tensor) -> Tensor:
 # --- similarity of two models
 
 
-def cka(first: Tensor, second: Tensor, debiased: bool = False) -> Tensor:
-    """Centred kernel alignment of two Gram matrices (n, n) of the same samples, in [0, 1] unless
-    debiased.
+def cka(first: Tensor, second: Tensor) -> Tensor:
+    """Centred kernel alignment of two Gram matrices (n, n) of the same samples, in [0, 1].
 
     It is the same for representations that differ by a rotation, a common scale or a shift. For few
     samples it is near 1 whatever the representations are (0.89 for independent ones of 32 samples
-    in 256 dimensions); the debiased estimate is near 0 then.
+    in 256 dimensions).
 
     Args:
         first: the gradient's owner.
         second: likewise.
-        debiased: by the unbiased estimator of HSIC, which takes at least four samples.
 
     Raises:
         ValueError: matrices that are not square or of different size.
 
     Source:
-        Kornblith et al. (2019); FedHeNN, Makhija et al. (2022); the debiased form from Song et al.
-        (2012).
+        Kornblith et al. (2019); FedHeNN, Makhija et al. (2022).
     """
     if first.ndim != 2 or first.shape[0] != first.shape[1] or first.shape != second.shape:
         raise ValueError(
             f"Gram matrices of shapes {tuple(first.shape)} and {tuple(second.shape)}: both must be"
             " (n, n)"
         )
-    product, second = _unbiased_hsic if debiased else _hsic, second.to(first.dtype)
+    second = second.to(first.dtype)
     # constant representations have no direction: their alignment is 0, and so is its gradient
     return (
-        product(first, second)
-        / (product(first, first) * product(second, second)).clamp(min=1e-12).sqrt()
+        _hsic(first, second) / (_hsic(first, first) * _hsic(second, second)).clamp(min=1e-12).sqrt()
     )
 
 
@@ -262,16 +258,6 @@ def _hsic(k: Tensor, l: Tensor) -> Tensor:
 
 def _centred(k: Tensor) -> Tensor:
     return k - k.mean(0, keepdim=True) - k.mean(1, keepdim=True) + k.mean()
-
-
-def _unbiased_hsic(k: Tensor, l: Tensor) -> Tensor:
-    n = len(k)
-    k, l = (x - torch.diag(x.diagonal()) for x in (k, l))
-    return (
-        (k * l).sum()
-        + k.sum() * l.sum() / ((n - 1) * (n - 2))
-        - 2 * (k.sum(0) @ l.sum(0)) / (n - 2)
-    ) / (n * (n - 3))
 
 
 # --- labels that somebody made up

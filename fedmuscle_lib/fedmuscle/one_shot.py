@@ -13,11 +13,10 @@ import torch
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.data.samples import Samples, draw_local
-from fedmuscle_lib.fedmuscle.build import encoding_of
-from fedmuscle_lib.fedmuscle.dependencies import SPLITS, checkpoint_of
+from fedmuscle_lib.fedmuscle.build import checkpoint_of, encoding_of
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import User
-from fedmuscle_lib.models import FrozenStates, UserModel, few_shot, untrained
+from fedmuscle_lib.models import FrozenStates, few_shot, untrained
 from fedmuscle_lib.tasks import TASKS
 
 _log = logging.getLogger("fedmuscle")
@@ -35,55 +34,40 @@ def one_shot(settings: Settings) -> dict[str, float]:
     users with IC100. Empty if nobody has IC100, and, with a warning, if the data or a checkpoint
     can't be read, as where only shipped runs are shown.
     """
-    task, pupils = (
-        TASKS[_TASK],
-        [user for user in settings.members if user.task == _TASK and user.folder is None],
-    )
-    alike = [
-        user
+    pupils = [user for user in settings.members if user.task == _TASK and user.folder is None]
+    like = TASKS[_TASK].reads, TASKS[_TASK].head
+    checkpoints = {
+        settings.backbones[user.model]: user
         for user in settings.members
-        if (TASKS[user.task].reads, TASKS[user.task].head) == (task.reads, task.head)
-    ]
-    checkpoints = {settings.backbones[user.model]: user for user in alike if pupils}
+        if pupils and (TASKS[user.task].reads, TASKS[user.task].head) == like
+    }
     try:
-        return {
-            checkpoint: _accuracy(settings, user, pupils)
-            for checkpoint, user in checkpoints.items()
-        }
+        return {name: _accuracy(settings, user, pupils) for name, user in checkpoints.items()}
     except (DataError, OSError) as error:
         _log.warning("one-shot accuracy is not measured: %s", error)
         return {}
 
 
 def _accuracy(settings: Settings, user: User, pupils: Sequence[User]) -> float:
-    model = untrained(
-        checkpoint_of(settings, user),
-        settings.device,
-        pooling=settings.pooling,
-        precision=settings.precision,
-    )
-    train, test = (
-        _read(settings, user, model, pupils, split)
-        for split in ("train", SPLITS[settings.evaluate_on])
-    )
-    few = draw_local(test, min(TESTS, len(test)), "test")
-    pool, few = (_features(model, samples, settings.device) for samples in (train, few))
-    return few_shot(pool, few, n=len(pool.targets.unique()))
-
-
-def _read(
-    settings: Settings, user: User, model: UserModel, pupils: Sequence[User], split: str
-) -> Samples:
-    """The images of all ``pupils``, as the user's model reads them."""
+    options = {"pooling": settings.pooling, "precision": settings.precision}
+    model = untrained(checkpoint_of(settings, user), settings.device, **options)
     encoding = encoding_of(settings, replace(user, task=_TASK), model.backbone)
-    parts = [
-        TASKS[_TASK].read(settings.data_dir, pupil.client, split, encoding)[0] for pupil in pupils
-    ]
-    return Samples(
-        torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts])
-    )
 
+    def read(split: str) -> Samples:
+        """The images of all ``pupils``, as the user's model reads them."""
+        parts = [
+            TASKS[_TASK].read(settings.data_dir, pupil.client, split, encoding)[0]
+            for pupil in pupils
+        ]
+        inputs, targets = (
+            torch.cat([getattr(part, name) for part in parts]) for name in ("inputs", "targets")
+        )
+        return Samples(inputs, targets)
 
-def _features(model: UserModel, samples: Samples, device: str) -> Samples:
-    states = FrozenStates().of(model, samples.inputs.to(device)).take(slice(None))
-    return Samples(model.features(states).cpu(), samples.targets)
+    def features(samples: Samples) -> Samples:
+        states = FrozenStates().of(model, samples.inputs.to(settings.device)).take(slice(None))
+        return Samples(model.features(states).cpu(), samples.targets)
+
+    pool, tests = features(read("train")), read(settings.split)
+    few = features(draw_local(tests, min(TESTS, len(tests)), "test"))
+    return few_shot(pool, few, n=len(pool.targets.unique()))

@@ -4,7 +4,7 @@ cost.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import peft
@@ -133,8 +133,7 @@ class Rounds:
         self.done = [client.meter.done for client in self.federation.clients]
         self.algorithm.restore(state["algorithm"])
         server = self.federation.server
-        server.uplink.update(state["uplink"])
-        server.downlink.update(state["downlink"])
+        server.uplink, server.downlink = Counter(state["uplink"]), Counter(state["downlink"])
         server.measures += state["measures"]
 
     def facts(self) -> dict[str, Any]:

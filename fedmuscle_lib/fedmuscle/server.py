@@ -1,15 +1,21 @@
 """The server: draws each user's M others, checks what clients send, answers, and keeps the ledger
 of bytes.
 
-It knows users by number and public samples by batch. It never holds a model or a user's local data,
-and averages nothing: what a reply holds is the algorithm's to say, such as ``FedMuscle.reply`` in
-``algorithms/``. Of what a user sends it keeps a copy, which it checks: nothing that the user does
+Who aggregates, and where: the server's side of an algorithm does, on the matrices that lie here.
+FedMuscle's "aggregated matrix" (Section 5) is ``FedMuscle.reply`` of ``algorithms/fedmuscle.py``,
+which asks for a user's M members by :meth:`Server.draw_others` and :meth:`Server.current`, and goes
+to the user by :meth:`Server.send`. Its arithmetic is ``muscle.make_reply``. Ensembles, votes and
+mean Gram matrices of the other algorithms are made in their files, from :meth:`Server.take`. No
+parameters are averaged: architectures differ.
+
+The server knows users by number and public samples by batch, and never holds a model or a user's
+local data. Of what a user sends it keeps a copy, which it checks: nothing that the user does
 afterwards changes it. What it hands over is a copy too, one for each user.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -17,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedmuscle_lib.core.errors import NotFinite, RefusedMessage
-from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.randomness import permutation
 from fedmuscle_lib.core.tensors import Numbers, copied, unit_rows
 from fedmuscle_lib.fedmuscle.messages import Batch, CountedReply
 from fedmuscle_lib.muscle import NORM_TOLERANCE
@@ -49,16 +55,12 @@ class Server:
     ) -> None:
         self.users, self.others, self.dim, self.address = tuple(users), others, dim, address
         self._device = torch.device(device)
-        self.uplink: dict[tuple[int, int], int] = defaultdict(int)
-        self.downlink: dict[tuple[int, int], int] = defaultdict(int)
+        self.uplink, self.downlink = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         self.measures: list[dict[str, Any]] = []
         self._batch: Batch | None = None
         self._received: dict[int, Tensor] = {}
         self._references: dict[int, Tensor] = {}
-        self._round, self._taken = (
-            0,
-            set[tuple[int, str]](),
-        )  # users' messages of another kind in this round, by name
+        self._taken = set[tuple[int, int, str]]()  # messages of another kind: round, user, name
 
     def draw_others(
         self, user: int, round: int, epoch: int, among: Collection[int] | None = None
@@ -78,9 +80,7 @@ class Server:
                 " the algorithm's ignores"
             )
         rest = [other for other in self.users if other != user]
-        order = torch.randperm(
-            len(rest), generator=generator("others", *self.address, user, round, epoch)
-        )
+        order = permutation(len(rest), "others", *self.address, user, round, epoch)
         admitted = self.users if among is None else among
         return tuple([rest[i] for i in order if rest[i] in admitted][: self.others])
 
@@ -97,10 +97,9 @@ class Server:
                 finite, or not of unit norm.
         """
         self._admit(user)
-        if type(batch) is not Batch or batch != self._batch:
-            place = batch if type(batch) is Batch else f"a {type(batch).__name__}"
+        if batch != self._batch:
             raise RefusedMessage(
-                f"user {user} sent representations for {place}; the open batch is {self._batch}"
+                f"user {user} sent representations for {batch}; the open batch is {self._batch}"
             )
         if user in self._received:
             raise RefusedMessage(f"user {user} sent representations twice for {batch}")
@@ -123,7 +122,7 @@ class Server:
         self.uplink[0, user] += z.nbytes
 
     def _admit(self, user: int) -> None:
-        if type(user) is not int or user not in self.users:
+        if user not in self.users:
             raise RefusedMessage(f"user {user} is not of this federation of {self.users}")
 
     def _unit_rows(self, user: int, message: object, rows: int, place: str) -> Tensor:
@@ -152,17 +151,11 @@ class Server:
             A copy, which nobody else holds.
 
         Raises:
-            RefusedMessage: from nobody it knows, for a round that is over, a second time, no dense
-                tensor of such numbers on the server's device, of another shape, or not finite.
+            RefusedMessage: from nobody it knows, a second time, no dense tensor of such numbers on
+                the server's device, of another shape, or not finite.
         """
         self._admit(user)
-        if type(round) is not int or round < self._round:
-            raise RefusedMessage(
-                f"user {user} sent {what} for another round than the present one, {self._round + 1}"
-            )
-        if round > self._round:
-            self._round, self._taken = round, set()
-        if (user, what) in self._taken:
+        if (round, user, what) in self._taken:
             raise RefusedMessage(f"user {user} sent {what} twice in round {round + 1}")
         copy = copied(f"user {user}", what, message, shape, self._device, numbers)
         if not torch.isfinite(copy).all():
@@ -173,7 +166,7 @@ class Server:
                 f"user {user} sent {what} from {low:g} to {high:g} (round {round + 1}); {numbers}"
                 " are expected"
             )
-        self._taken.add((user, what))
+        self._taken.add((round, user, what))
         self.uplink[round, user] += copy.nbytes
         return copy
 

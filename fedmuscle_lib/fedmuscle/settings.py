@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from fedmuscle_lib.core.files import ROOT, user_path
-from fedmuscle_lib.core.registry import check_known, meant
+from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of, tuned_recipes
@@ -297,15 +297,6 @@ class Settings(RunSettings):
         neutral="mean",
         open="open; our default: the mean over patches, positions or tokens",
     )
-    pooled_stages: Literal["last", "all"] = model(
-        "last",
-        "Which of the four stages that the decoder reads an SS user's features are the mean of;"
-        " figures/mini/development.md has both.",
-        open=(
-            "open; our default: the last. Appendix R names the choice of a representation model as"
-            " a limitation"
-        ),
-    )
     head_layers: ByTask[Annotated[int, Field(ge=1, le=2)]] = model(
         2,
         "Layers of a head that the paper gives two, a number or numbers by task; decoders and TC's"
@@ -455,32 +446,26 @@ class Settings(RunSettings):
         check_known("public: unknown public set", self.public, PUBLIC_SETS)
         check_known("unknown setup", self.setup, SETUPS)
         numbers = [user.number for user in SETUPS[self.setup]]
-        if unknown := set(self.users or ()) - set(numbers):
-            raise ValueError(f"users: {self.setup} has no user {min(unknown)}; it has {numbers}")
-        if len(set(self.users or ())) < len(self.users or ()):
-            raise ValueError("users: a user is listed twice")
-        if not self.members:
-            raise ValueError(f"users: at least one of {numbers} takes part")
+        if self.users is not None and (
+            not self.users or len(set(self.users) & set(numbers)) < len(self.users)
+        ):
+            raise ValueError(
+                f"users: {list(self.users)}; {self.setup} has {numbers}, of whom each takes part"
+                " once"
+            )
         if unserved := [user for user in self.members if not algorithm.serves(user.task)]:
             raise ValueError(
                 f"users: {self.algorithm} does not serve user {unserved[0].number}, who has"
                 f" {unserved[0].task}"
             )
         models = {user.model for users in SETUPS.values() for user in users}
-        if misspelt := self.backbones.keys() - models:
+        for name in self.backbones:
+            check_known("backbones: no user of any setup has", name, models)
+        for name in sorted({user.model for user in self.members} - self.backbones.keys()):
+            having = [each for each in PROFILES if name in PROFILES[each]["backbones"]]
             raise ValueError(
-                "backbones: no user of any setup has"
-                f" {min(misspelt)!r}{meant(min(misspelt), models)}"
-            )
-        if lacking := {user.model for user in self.members} - self.backbones.keys():
-            having = [
-                profile
-                for profile, numbers in PROFILES.items()
-                if min(lacking) in numbers["backbones"]
-            ]
-            raise ValueError(
-                f"backbones: no checkpoint is named for {min(lacking)}, which {self.setup} has"
-                + (f"; the profile {' or '.join(having)} names one" if having else "")
+                f"backbones: no checkpoint is named for {name}, which {self.setup} has; profiles"
+                f" that name one: {', '.join(having) or 'none'}"
             )
         if "others" not in algorithm.ignores and self.others > len(self.members) - 1:
             raise ValueError(
@@ -534,15 +519,11 @@ class Settings(RunSettings):
             for task in sorted(value.keys() - {"default"}):
                 check_known(f"{name}: no task", task, TASKS)
         for user in self.members:
-            if self.projection == "frozen" and self.of(user, "lora_blocks") == "none":
+            frozen = self.projection == "frozen" or TASKS[user.task].head == "language model"
+            if frozen and self.of(user, "lora_blocks") == "none":
                 raise ValueError(
-                    f"projection: frozen and without LoRA, user {user.number} has nothing that an"
-                    " alignment could train"
-                )
-            if TASKS[user.task].head == "language model" and self.of(user, "lora_blocks") == "none":
-                raise ValueError(
-                    f"lora_blocks: without LoRA user {user.number} has nothing to train, since a"
-                    " language model's head is frozen"
+                    f"lora_blocks: without LoRA user {user.number}, whose projection or head is"
+                    " frozen, has nothing to train"
                 )
 
     def _check_temperatures(self, ordered: bool) -> None:
@@ -632,14 +613,19 @@ class Settings(RunSettings):
         return seen | {"local_epochs": seen["epochs"] // self.rounds, "epochs": None}
 
     @property
-    def public_batch(self) -> int:
-        """Samples in a batch of public data."""
-        return self.public_batch_size or self.batch_size
+    def split(self) -> str:
+        """The files' folder that users are evaluated on."""
+        return {"test": "test", "validation": "val"}[self.evaluate_on]
 
     @property
     def sees_public(self) -> bool:
         """Whether the algorithm looks at public data."""
         return "public" not in algorithms.get(self.algorithm).ignores
+
+    @property
+    def public_batch(self) -> int:
+        """Samples in a batch of public data."""
+        return self.public_batch_size or self.batch_size
 
     @property
     def title(self) -> str:

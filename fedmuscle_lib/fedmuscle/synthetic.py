@@ -14,8 +14,7 @@ from torch.nn import functional as F
 from fedmuscle_lib.core.files import MANIFEST, read_json
 from fedmuscle_lib.data.encodings import Encoding
 from fedmuscle_lib.data.public import PUBLIC_SETS, images_of, read_public
-from fedmuscle_lib.fedmuscle.build import encoding_of
-from fedmuscle_lib.fedmuscle.dependencies import checkpoint_of
+from fedmuscle_lib.fedmuscle.build import checkpoint_of, encoding_of
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import SETUPS, User, task_of
 from fedmuscle_lib.models import load_backbone, untrained
@@ -156,11 +155,7 @@ def _in_features(settings: Settings, user: User, private: Tensor) -> Callable[[T
     """A function from images (n, 3, h, w) uint8 to features of the user's frozen backbone, centred
     and of unit norm.
     """
-    model = untrained(
-        checkpoint_of(settings, user),
-        pooling=settings.pooling,
-        pooled_stages=settings.pooled_stages,
-    )
+    model = untrained(checkpoint_of(settings, user), pooling=settings.pooling)
 
     @torch.no_grad()
     def features(images: Tensor) -> Tensor:

@@ -1,24 +1,29 @@
 """FedMuscle's system: from settings to a federation, and its rounds.
 
-In the order of their imports: ``dependencies`` (what a run depends on), ``build`` (the federation),
-``rounds``, ``export`` (trained users as folders), ``arms`` (runs of a table)
-and ``ablations``.
+In the order of their imports: ``build`` (the federation), ``rounds``, ``export`` (trained users as
+folders), ``arms`` (runs of a table) and ``ablations``.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.fedmuscle import dependencies
-from fedmuscle_lib.fedmuscle.build import evaluation_sizes
+from fedmuscle_lib.core.versions import CORE, versions
+from fedmuscle_lib.data.public import PUBLIC_SETS
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.build import checkpoint_of, evaluation_sizes
 from fedmuscle_lib.fedmuscle.export import claim, save
 from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.fedmuscle.setups import task_of
+from fedmuscle_lib.models import checkpoint_digest
+from fedmuscle_lib.runs.address import files_digest
 from fedmuscle_lib.runs.system import Experiment, System, Tables
-from fedmuscle_lib.tasks import direction
+from fedmuscle_lib.tasks import TASKS, direction
 
 # Columns of a run's tables.
 #
@@ -52,14 +57,58 @@ TABLES: Tables = {
 }
 
 
+# Names, which a run does not see: it sees the numbers, the users and the files.
+_NAMES = {"profile", "protocol", "setup", "users", "train_samples", "backbones", "options", "own"}
+# a setting that is gone, at the value of all stored runs, whose addresses hold it
+_GONE = {"pooled_stages": "last"}
+
+
 class _FedMuscle(System[Settings]):
     name, settings, tables, keeps_models = "fedmuscle", Settings, TABLES, True
 
     def key(self, settings: Settings) -> dict[str, Any]:
-        return dependencies.key(settings)
+        """The settings that the algorithm reads, its options, who the users are, and versions."""
+        algorithm, by_task = algorithms.get(settings.algorithm), settings.effective()
+        unread = {name for name, value in by_task.items() if value is None}
+        unread |= _NAMES | settings.places() | set(algorithm.ignores)
+        # of a user's own folder a run sees the content, which is among the inputs
+        users = [
+            {name: value for name, value in asdict(user).items() if value is not None}
+            | {"checkpoint": settings.backbones[user.model]}
+            for user in settings.members
+        ]
+        for user in users:
+            user.pop("folder", None)
+        tasks = (type(TASKS[user.task]) for user in settings.members)
+        return {
+            "settings": settings.model_copy(update=by_task).relevant(unread) | _GONE,
+            "options": algorithm.options_of(settings).model_dump(mode="json"),
+            "users": users,
+            "versions": {"core": str(CORE)} | versions(algorithm, *tasks),
+        }
 
     def inputs(self, settings: Settings) -> dict[str, str]:
-        return dependencies.inputs(settings)
+        """Of a checkpoint it is :func:`checkpoint_digest`; its card is not read."""
+        found = {}
+        for user in settings.members:
+            found[f"checkpoint {settings.backbones[user.model]}"] = checkpoint_digest(
+                checkpoint_of(settings, user)
+            )
+            task = task_of(user)
+            folder = settings.data_dir / task.folder
+            name = f"user {user.number}'s own" if task.own else task.folder
+            for split in ("train", settings.split):
+                found[f"{name}/{split}/client_{user.client}"] = files_digest(
+                    folder / split, f"client_{user.client}.*", False
+                )
+            found[f"{name}/images"] = files_digest(folder / "images")
+        for name in ("root_train_image_folder", "root_val_image_folder"):
+            if (images := getattr(settings, name)) is not None:
+                found[name] = files_digest(images)
+        if settings.sees_public:
+            public = PUBLIC_SETS[settings.public]
+            found[public] = files_digest(settings.data_dir / public)
+        return found
 
     def begin(self, settings: Settings) -> Experiment:
         return Rounds(settings)

@@ -19,7 +19,6 @@ from fedmuscle_lib.data.encodings import Modality
 from fedmuscle_lib.models.lora import adapt
 from fedmuscle_lib.tasks import Head
 
-Stages = Literal["last", "all"]
 Pooling = Literal["mean", "cls"]
 Layers = Literal["attention", "linear"]
 Blocks = Literal["all", "last", "none"]
@@ -50,8 +49,6 @@ class UserModel(Versioned, nn.Module, ABC):
         lora_blocks: "all", "last" (:meth:`first_of_last`) or "none".
         lora_dropout: probability with which training drops an input of a LoRA matrix A.
         pooling: "mean" over positions, or "cls", the first token.
-        pooled_stages: which stages the features are pooled from, if the backbone has several, as a
-            SegFormer has.
         precision: of the backbone's matrix products, by autocast; projection, head and every loss
             stay in float32.
 
@@ -101,7 +98,6 @@ class UserModel(Versioned, nn.Module, ABC):
         head_on: HeadOn,
         pooling: Pooling = "mean",
         lora_dropout: float = 0.0,
-        pooled_stages: Stages = "last",
         precision: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
         super().__init__()
@@ -114,12 +110,7 @@ class UserModel(Versioned, nn.Module, ABC):
                 f"pooling: a {backbone.config.model_type} has no first token that stands for the"
                 " whole input"
             )
-        self.head_on, self.pooling, self.pooled_stages, self.precision = (
-            head_on,
-            pooling,
-            pooled_stages,
-            precision,
-        )
+        self.head_on, self.pooling, self.precision = head_on, pooling, precision
         width = self.width(backbone)
         self.backbone, self.drops, self._dropouts = backbone, lora_dropout > 0, list[nn.Module]()
         self.depth = self._adapt(lora_layers, lora_blocks, rank, lora_alpha, lora_dropout)

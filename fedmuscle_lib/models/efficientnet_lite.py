@@ -14,7 +14,6 @@ from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 from transformers import EfficientNetConfig, EfficientNetModel, PreTrainedModel, SegformerConfig
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
-from fedmuscle_lib.models.base import Stages
 from fedmuscle_lib.models.maps import FeatureMaps
 from fedmuscle_lib.tasks import Head
 
@@ -96,16 +95,9 @@ class EfficientNetLite(FeatureMaps):
         n_outputs: int,
         *,
         head: Head = "two layers",
-        pooled_stages: Stages = "last",
         **options: Any,
     ) -> None:
-        super().__init__(
-            backbone,
-            n_outputs,
-            head=head,
-            pooled_stages=pooled_stages if head == "decoder" else "last",
-            **options,
-        )
+        super().__init__(backbone, n_outputs, head=head, **options)
         if head == "decoder":
             self.read = (*backbone.config.pyramid, sum(backbone.config.num_block_repeats))
         convert_conv2d_weight_memory_format(self.backbone, self.memory_format)
@@ -123,7 +115,7 @@ class EfficientNetLite(FeatureMaps):
         return sum(backbone.config.num_block_repeats[:-2])
 
     def width(self, backbone: PreTrainedModel) -> int:
-        return sum(_widths(backbone)) if self.pooled_stages == "all" else backbone.config.hidden_dim
+        return backbone.config.hidden_dim
 
     @classmethod
     def build_head(
@@ -132,7 +124,7 @@ class EfficientNetLite(FeatureMaps):
         if head != "decoder":
             return super().build_head(head, backbone, width, hidden, n_outputs)
         config = SegformerConfig(
-            hidden_sizes=_widths(backbone),
+            hidden_sizes=[*backbone.config.pyramid.values(), backbone.config.hidden_dim],
             decoder_hidden_size=cls.decoder_width,
             classifier_dropout_prob=0.0,
         )
@@ -166,8 +158,3 @@ def check_sides(images: Tensor) -> None:
 def scaled(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Pixel values from 0 to 255 as the checkpoints were trained on them: (x - 127) / 128."""
     return (images.to(dtype) - 127) / 128
-
-
-def _widths(backbone: PreTrainedModel) -> list[int]:
-    """Channels of the four feature maps."""
-    return [*backbone.config.pyramid.values(), backbone.config.hidden_dim]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
@@ -14,18 +13,11 @@ class FeatureMaps(UserModel):
     """Hidden states are (b, width, h, w). Features are the mean over all positions of the last map.
 
     With a decoder the outputs are (b, classes, h/4, w/4). The decoder reads four maps, which
-    :attr:`read` names, the last one among them. With ``pooled_stages="all"`` the features are the
-    means of all four, side by side.
+    :attr:`read` names, the last one among them.
     """
 
     def pooled(self, hidden: Tensor, state: State) -> Tensor:
         return hidden.mean((2, 3), dtype=self.projection.weight.dtype)
-
-    def features(self, inputs: Tensor | State) -> Tensor:
-        if self.pooled_stages == "last":
-            return super().features(inputs)
-        state = self._state(inputs)
-        return torch.cat([self.pooled(found, state) for found in self._maps(state)], 1)
 
     def forward(self, inputs: Tensor | State) -> Tensor:
         if not isinstance(self.head, SegformerDecodeHead):
@@ -34,15 +26,11 @@ class FeatureMaps(UserModel):
 
     def maps(self, inputs: Tensor | State) -> list[Tensor]:
         """Return what the decoder reads, from fine to coarse: four maps (b, width, h, w) in the
-        projection's precision.
+        projection's precision. Those of frozen blocks come first.
         """
-        return [found.to(self.projection.weight.dtype) for found in self._maps(self._state(inputs))]
-
-    def _maps(self, state: State) -> list[Tensor]:
-        """The maps of a state, from fine to coarse: those of frozen blocks, then those of adapted
-        ones.
-        """
+        state = self._state(inputs)
         made = self._rest(state)
-        return [
+        maps = (
             state[f"map {i}"] if i < self.depth else made[i - self.depth + 1] for i in self.read
-        ]
+        )
+        return [found.to(self.projection.weight.dtype) for found in maps]

@@ -25,8 +25,7 @@ class SegFormer(FeatureMaps):
     as a limitation. Ours is the encoder: it is what LoRA adapts and what stands before the head, as
     for every other user. Features are the mean over all positions of its last stage, the most
     abstract, so that what is aligned says what is in an image and leaves where it is to the
-    shallower stages that the decoder reads too; or, side by side, of all four stages, which
-    constrains everything that the decoder reads.
+    shallower stages that the decoder reads too.
     """
 
     heads = ("decoder",)
@@ -38,11 +37,7 @@ class SegFormer(FeatureMaps):
         return [f"stages.{i}" for i in range(backbone.config.num_encoder_blocks)]
 
     def width(self, backbone: PreTrainedModel) -> int:
-        return (
-            sum(backbone.config.hidden_sizes)
-            if self.pooled_stages == "all"
-            else backbone.config.hidden_sizes[-1]
-        )
+        return backbone.config.hidden_sizes[-1]
 
     @staticmethod
     def build_head(

@@ -148,15 +148,12 @@ def test_creamfls_server_distils_what_clients_sent(second_pass):
     torch.testing.assert_close(loss(z, rows, 0), 0.6 * distilled(*second_pass))
 
 
-@pytest.mark.parametrize("mse", [0, 0.3])
-def test_the_muscle_server_aligns_each_modality_with_what_clients_sent_and_can_keep_the_distillation(
-    second_pass, mse
-):
+def test_the_muscle_server_aligns_each_modality_with_what_clients_sent(second_pass):
     server, uploads, rows, z = second_pass
-    loss = algorithm("creamfl_muscle", others=4, mse=mse).server_loss(server, uploads, 0)
+    loss = algorithm("creamfl_muscle", others=4).server_loss(server, uploads, 0)
     sent = [matrix[rows] for upload in uploads for matrix in upload.values()]
     muscle = muscle_loss(z["images"], sent, 0.2, 0.15) + muscle_loss(z["texts"], sent, 0.2, 0.15)
-    torch.testing.assert_close(loss(z, rows, 0), 0.6 * muscle + mse * distilled(*second_pass))
+    torch.testing.assert_close(loss(z, rows, 0), 0.6 * muscle)
 
 
 def test_members_are_drawn_without_replacement_and_with_both_modalities():

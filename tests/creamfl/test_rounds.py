@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
-import pandas as pd
 import pytest
 import tiny
 import torch
 
-from fedmuscle_lib.core.errors import Diverged, RefusedMessage
+from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.creamfl.party import cosine, drops
 from fedmuscle_lib.creamfl.rounds import Rounds
-from fedmuscle_lib.creamfl.server import Server
-from fedmuscle_lib.runs import Store, run
 
 CHECKPOINTS = tiny.TINY_NETWORKS | {
     "images.images": "vit-tiny",
@@ -55,32 +52,6 @@ def start(mini_world):
 @pytest.mark.slow
 def test_an_interrupted_run_is_the_uninterrupted_one_to_the_bit(mini_world, cut_off_and_resumed):
     cut_off_and_resumed(tiny.settings(mini_world, algorithm="frozen"), 2)
-
-
-def test_a_run_that_a_refused_message_ended_goes_on_to_the_bit(
-    mini_world, store, tmp_path, monkeypatch
-):
-    """What a resumed client computes again is not counted twice."""
-    settings, receive = tiny.settings(mini_world, rounds=2), Server.receive
-
-    def spoilt(self, client, round, sent):
-        receive(self, client, round, {name: (1 + round) * z for name, z in sent.items()})
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Server, "receive", spoilt)
-        with pytest.raises(
-            RefusedMessage, match=r"^client \d sent a representation that has norm 2"
-        ):
-            run(settings, progress=str, store=store)
-    finished = []
-    resumed = run(settings, progress=finished.append, store=store)
-    assert finished[0].resumed and [tick.round for tick in finished] == [1, 2]
-    whole = run(settings, progress=str, store=Store(tmp_path / "whole"))
-    for name in ("metrics", "costs", "losses"):
-        pd.testing.assert_frame_equal(
-            getattr(resumed, name), getattr(whole, name), check_exact=True
-        )
-    assert len(whole.costs) == 2 * 5
 
 
 def test_one_seed_gives_one_schedule_to_all_arms_and_another_seed_another(after_one):

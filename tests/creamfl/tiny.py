@@ -21,7 +21,6 @@ TINY: dict[str, Any] = {
     "local_epochs": 1,
     "public_size": 24,
     "test_size": 20,
-    "folds": 4,
     "pairs_size": 24,
     "dim": 8,
     "batch_size": 12,

@@ -176,9 +176,9 @@ def test_users_on_their_own_send_and_get_nothing(played, name):
     assert not server.uplink and not server.downlink
 
 
-@pytest.mark.parametrize(("name", "coupled"), [("feddf", True), ("sage", True), ("sage", False)])
-def test_predictions_travel_within_a_label_space(settings, name, coupled):
-    federation, algorithm = begun(settings, name, options={"sage.coupled": coupled})
+@pytest.mark.parametrize("name", ["feddf", "sage"])
+def test_predictions_travel_within_a_label_space(settings, name):
+    federation, algorithm = begun(settings, name)
     algorithm.local_update(federation, 0)
     algorithm.communicate(federation, 0)
     expected = {
@@ -569,7 +569,7 @@ def test_labelled_and_accepted_samples_are_passed_over_together(settings):
     labels = torch.full((PUBLIC, 1), -1, dtype=torch.int8)
     labels[[3, 7, 9]] = 4
     client.do(Keep(labels))
-    client.do(FitLabelled(2, balanced=True))
+    client.do(FitLabelled(2))
     assert steps(client) == 4  # two batches of 30 samples, twice
     own, public = (
         sorted(row for there, rows in seen if there == kind for row in rows)
@@ -639,19 +639,6 @@ def test_a_strong_view_hides_a_quarter_and_simclr_sees_every_picture_twice(pictu
     assert (grey.flatten(1).float().mean(1) >= 0.249).all()
     two = augmentation.simclr(0.5, 3)(pictures)
     assert len(two) == 12 and not torch.equal(two[:6], two[6:])
-
-
-def test_sage_decoupled_learns_nothing_where_nobody_is_sure(settings):
-    """Not even by the momentum of the local steps before."""
-    federation, algorithm = begun(
-        settings, "sage", options={"sage.threshold": 1.0, "sage.coupled": False}
-    )
-    algorithm.local_update(federation, 0)
-    before = [weights(client) for client in federation.clients]
-    assert algorithm.communicate(federation, 0) == 0
-    assert all(
-        same(state, client) for state, client in zip(before, federation.clients, strict=True)
-    )
 
 
 def test_sage_is_local_training_where_nobody_is_sure(settings, locally):

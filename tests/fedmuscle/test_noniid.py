@@ -8,8 +8,8 @@ from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.fedmuscle.ablations import only
 from fedmuscle_lib.fedmuscle.build import local_data
-from fedmuscle_lib.fedmuscle.dependencies import inputs, key
 from fedmuscle_lib.fedmuscle.setups import task_of
+from fedmuscle_lib.fedmuscle.system import SYSTEM
 
 
 @pytest.fixture
@@ -70,9 +70,8 @@ def test_a_pool_that_is_too_small_is_named(noniid):
 
 
 def test_the_pool_and_its_sharers_are_in_the_address(noniid):
-    assert {"IC/FOOD101_pool/train/client_0", "IC/FOOD101_pool/test/client_0"} <= inputs(
-        noniid()
-    ).keys()
+    key, pool = SYSTEM.key, "IC/FOOD101_pool"
+    assert {f"{pool}/train/client_0", f"{pool}/test/client_0"} <= SYSTEM.inputs(noniid()).keys()
     assert [user["sharers"] for user in key(noniid())["users"]][::3] == [
         (1, 2, 3),
         (4, 5, 6),

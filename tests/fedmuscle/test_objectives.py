@@ -177,17 +177,15 @@ def test_cka_ignores_rotation_scale_and_shift_but_not_a_linear_map():
     )[0]
     for other in (z, z @ rotation, 3 * z, z + 2):
         assert cka(gram(z), gram(other)).item() == pytest.approx(1, abs=1e-9)
-        assert cka(gram(z), gram(other), debiased=True).item() == pytest.approx(1, abs=1e-9)
     stretched = z * torch.tensor([10, 1, 1, 1, 1, 0.1], dtype=torch.float64)
     assert cka(gram(z), gram(stretched)).item() < 0.9
 
 
 @pytest.mark.parametrize(("n", "biased"), [(32, 0.89), (128, 0.67), (1000, 0.20)])
-def test_cka_of_independent_features_is_high_for_few_samples_unless_debiased(n, biased):
+def test_cka_of_independent_features_is_high_for_few_samples(n, biased):
     generator = torch.Generator().manual_seed(0)
     k, l = (gram(torch.randn(n, 256, generator=generator, dtype=torch.float64)) for _ in range(2))
     assert cka(k, l).item() == pytest.approx(biased, abs=0.02)
-    assert cka(k, l, debiased=True).item() == pytest.approx(0, abs=0.1)
 
 
 def test_cka_of_constant_representations_is_zero_with_a_finite_gradient():

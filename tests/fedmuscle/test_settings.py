@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from fedmuscle_lib.fedmuscle import algorithms, profiles
-from fedmuscle_lib.fedmuscle.dependencies import key
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, tuned_protocol
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
+from fedmuscle_lib.fedmuscle.system import SYSTEM
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,6 @@ from fedmuscle_lib.fedmuscle.settings import Settings, parse
     [
         ({"taw": 0.2}, "unknown setting 'taw'; did you mean 'tau'?"),
         ({"local_epoch": 1}, "did you mean 'local_epochs'?"),
-        ({"zzz": 1}, "unknown setting 'zzz'$"),
-        ({"rounds": "many"}, "^rounds: .*integer.*'many'"),
         ({"rounds": 0}, "^rounds: .*greater than or equal to 1"),
         ({"lr": -1e-3}, "^lr: .*greater than 0"),
         (
@@ -32,12 +30,9 @@ from fedmuscle_lib.fedmuscle.settings import Settings, parse
         ),
         ({"tau": 0}, "^tau = 0.0 for user 1, user 2: must be positive"),
         ({"tau": 0.1}, "^tau_prime = 0.15 exceeds tau = 0.1 for user 1, user 2"),
-        ({"tau_prime": -0.1}, "tau_prime = -0.1 for user 1, user 2: must be positive"),
         ({"tau": ((0.2, 0.3), (0.4, 0.2)), "users": (1, 2), "others": 1}, "tau is not symmetric"),
-        (
-            {"backbones": {"ViT-Huge": "huge"}, "profile": "mini", "users": ()},
-            "users: at least one of",
-        ),
+        ({"backbones": {"ViT-Hug": "huge"}}, "backbones: no user of any setup has 'ViT-Hug'; did"),
+        ({"users": ()}, r"users: \[\]; setup1 has"),
         ({"tau": float("nan")}, "tau: .*finite number .got nan."),
         (
             {"tau": ((0.2, 0.2), (0.2, 0.2))},
@@ -59,16 +54,15 @@ from fedmuscle_lib.fedmuscle.settings import Settings, parse
         ({"algorithm": "fedavg"}, "unknown algorithm 'fedavg'; known: .*fedmuscle"),
         (
             {"setup": "setup1_vit", "profile": "paper"},
-            "no checkpoint is named for Hybrid ViT-Base, which setup1_vit has; the profile small",
+            "no checkpoint is named for Hybrid ViT-Base, which setup1_vit has; .* one: small",
         ),
         ({"setup": "everyone"}, "unknown setup 'everyone'; known: setup1"),
         ({"profile": "maxi"}, "unknown profile 'maxi'; known: mini, paper, small"),
-        ({"users": (1, 7)}, "users: setup1 has no user 7; it has"),
+        ({"users": (1, 7)}, r"users: \[1, 7\]; setup1 has \[1, 2, 3, 4, 5, 6\], of whom each"),
         (
             {"train_samples": {"IC1O": 40}},
             r"train_samples: nobody in setup1 has the task 'IC1O'; did you mean 'IC10'\?",
         ),
-        ({"train_samples": {"MLC": 0}}, "train_samples: a user with MLC has at least one, got 0"),
         ({"lr": {"MLC": 3e-3}}, "lr: values by task need a 'default'"),
         ({"lr": {"default": 1e-3, "MCL": 3e-3}}, r"lr: no task 'MCL'; did you mean 'MLC'\?"),
         ({"lr": {"default": 1e-3, "MLC": 0}}, "^lr of MLC: .*greater than 0 .got 0"),
@@ -90,11 +84,6 @@ from fedmuscle_lib.fedmuscle.settings import Settings, parse
 def test_a_refusal_says_what_to_change(given, message):
     with pytest.raises(ValueError, match=message):
         parse(given)
-
-
-def test_every_fault_is_told_at_once():
-    with pytest.raises(ValueError, match=r"(?s)rounds.*; .*proj_dims.*did you mean 'proj_dim'"):
-        parse({"rounds": -1, "proj_dims": 8})
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -154,14 +143,6 @@ def test_a_profile_may_have_numbers_for_one_setup(monkeypatch):
     assert parse({"setup": "setup1"}).rounds == PROFILES["mini"]["rounds"]
 
 
-def test_a_given_backbone_joins_the_profiles():
-    backbones = Settings(backbones={"ViT-Tiny": "mine"}).backbones
-    assert (
-        backbones["ViT-Tiny"] == "mine"
-        and backbones["ViT-Base"] == Settings().backbones["ViT-Base"]
-    )
-
-
 def test_given_options_join_the_profiles_and_win(monkeypatch):
     monkeypatch.setitem(PROFILES["mini"], "options", {"simclr.tau": 0.1, "fedrcl.weight": 0.3})
     assert parse({"options": {"simclr.tau": 0.7, "fedhenn.samples": 8}}).options == {
@@ -178,7 +159,7 @@ def test_given_options_join_the_profiles_and_win(monkeypatch):
 
 def test_a_profiles_options_move_the_runs_of_their_algorithm_alone(monkeypatch):
     def asked_of(name):
-        return key(Settings(algorithm=name))
+        return SYSTEM.key(Settings(algorithm=name))
 
     before = {name: asked_of(name) for name in algorithms.names()}
     monkeypatch.setitem(

@@ -151,7 +151,7 @@ def test_raising_a_version_moves_the_runs_that_it_is_about_and_no_other(settings
     monkeypatch.setattr(FedMuscle, "version", 2)
     moved = {name for name, address in addresses().items() if address != before[name]}
     assert moved == {name for name in ALGORITHMS if issubclass(algorithms.get(name), FedMuscle)}
-    monkeypatch.setattr("fedmuscle_lib.fedmuscle.dependencies.CORE", 2)
+    monkeypatch.setattr("fedmuscle_lib.fedmuscle.system.CORE", 2)
     assert not set(addresses().values()) & set(before.values())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.randomness import permutation
 from fedmuscle_lib.creamfl.algorithms.creamfl import CreamFL
 from fedmuscle_lib.creamfl.algorithms.creamfl_muscle import CreamFLMuscle
 from fedmuscle_lib.creamfl.client import Client
@@ -29,7 +29,7 @@ class Shuffled(CreamFLMuscle):
         shuffled: list[Embeddings] = []
         for k, own in enumerate(super().gather(server, clients, round)):
             n = len(next(iter(own.values())))
-            order = torch.randperm(n, generator=generator("shuffled", *server.address, round, k))
+            order = permutation(n, "shuffled", *server.address, round, k)
             shuffled.append({modality: z[order] for modality, z in own.items()})
         return shuffled
 

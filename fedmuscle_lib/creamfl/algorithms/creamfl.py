@@ -5,7 +5,6 @@ contrastive aggregation, distillation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from pydantic import Field
@@ -76,16 +75,13 @@ class CreamFL(Algorithm):
         return server.over_public(loss, "distillation", "distil order", *server.address, round)
 
     def server_loss(self, server: Server, uploads: Sequence[Embeddings], round: int) -> PublicLoss:
-        """Return the loss of the server's second pass."""
-        return partial(self.distilled, self.targets(server, uploads), self.options.weight)
+        """Return the loss of the server's second pass: the mean squared error towards the targets,
+        summed over modalities.
+        """
+        targets = self.targets(server, uploads)
 
-    def distilled(
-        self, targets: Embeddings, weight: float, z: Embeddings, rows: Tensor, position: int
-    ) -> Tensor:
-        """Mean squared error towards the targets (n, d), summed over modalities."""
-        return (
-            weight
-            * torch.stack(
-                [mse_loss(z[modality], of[rows]) for modality, of in targets.items()]
-            ).sum()
-        )
+        def distilled(z: Embeddings, rows: Tensor, position: int) -> Tensor:
+            errors = [mse_loss(z[modality], of[rows]) for modality, of in targets.items()]
+            return self.options.weight * torch.stack(errors).sum()
+
+        return distilled

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.randomness import permutation
 from fedmuscle_lib.creamfl.algorithms.creamfl import CreamFL
 from fedmuscle_lib.creamfl.party import Embeddings, PublicLoss
 from fedmuscle_lib.creamfl.server import Server
@@ -49,12 +49,9 @@ class CreamFLMuscle(CreamFL):
         server_tau_prime: float = Field(
             0.15, gt=0, description="tau^(M). The paper: 0.15 for 3 members."
         )
+        # an address has all options, and stored runs had this one
         mse: float = Field(
-            0.0,
-            ge=0,
-            description=(
-                "Weight of CreamFL's distillation beside the Muscle loss. 0: it is replaced."
-            ),
+            0.0, ge=0, le=0, description="Of CreamFL's distillation, which is replaced: 0 alone."
         )
 
     def muscle(
@@ -77,7 +74,6 @@ class CreamFLMuscle(CreamFL):
     def server_loss(self, server: Server, uploads: Sequence[Embeddings], round: int) -> PublicLoss:
         o, pool = self.options, [pair for each in uploads for pair in sorted(each.items())]
         modalities, place = [modality for modality, _ in pool], (*server.address, round)
-        targets = self.targets(server, uploads) if o.mse else {}
 
         def loss(z: Embeddings, rows: Tensor, position: int) -> Tensor:
             drawn = members(modalities, o.others, "members", *place, position)
@@ -85,9 +81,7 @@ class CreamFLMuscle(CreamFL):
             muscle = torch.stack(
                 [self.muscle(own, others, o.server_tau, o.server_tau_prime) for own in z.values()]
             ).sum()
-            return o.weight * muscle + (
-                self.distilled(targets, o.mse, z, rows, position) if targets else 0
-            )
+            return o.weight * muscle
 
         return loss
 
@@ -103,7 +97,7 @@ def members(modalities: Sequence[str], count: int, *address: object) -> list[int
     Returns:
         Positions; all of them where there are no more than ``count``.
     """
-    order = torch.randperm(len(modalities), generator=generator(*address)).tolist()
+    order = permutation(len(modalities), *address).tolist()
     firsts = [
         next(i for i in order if modalities[i] == modality)
         for modality in dict.fromkeys(modalities[i] for i in order)

@@ -5,8 +5,7 @@ communication round.
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -117,7 +116,7 @@ class Reading:
         )
 
 
-class Algorithm(Registered, Versioned, ABC, family="algorithm"):
+class Algorithm(Registered, Versioned, family="algorithm"):
     """One row of a table. Subclasses that set ``name`` register themselves.
 
     Attributes:
@@ -136,6 +135,7 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
         Options: defaults are the authors' values where they have one, but for Gramian's tau; a
             profile's table ``[options]`` has what was tuned on it.
+        steps: by user, the local step of this round, where it is not that of local training.
     """
 
     label: ClassVar[str]
@@ -148,6 +148,7 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
     def __init__(self, settings: Any) -> None:
         self.settings = Reading(settings, type(self))
         self.options: Any = self.options_of(settings)  # of the class's own kind
+        self.steps: dict[int, ClientSide] = {}
 
     @classmethod
     def options_of(cls, settings: Any) -> Registered.Options:
@@ -182,15 +183,18 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
         """
         return client.fit(self.settings.epochs_in(round, client.user), self.local_step(client))
 
-    def local_step(self, client: Client) -> Callable[[Client, Tensor, int], Tensor] | None:
+    def local_step(self, client: Client) -> Any:
         """A user's local step in this round, a :class:`ClientSide`; None if it is that of local
         training.
         """
-        return None
+        return self.steps.get(client.user.number)
 
-    @abstractmethod
     def communicate(self, federation: Federation, round: int) -> float | None:
-        """Do the users' common part of round ``round`` (from 0); return its mean loss, or None."""
+        """Do the users' common part of round ``round`` (from 0); return its mean loss, or None.
+
+        By default they have none.
+        """
+        return None
 
     def public_batches(self, round: int) -> Iterator[tuple[Batch, Tensor]]:
         """T passes over the public set in an order of the round's: where a batch stands, and its

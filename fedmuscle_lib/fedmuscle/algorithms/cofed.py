@@ -42,13 +42,11 @@ class FitLabelled(ClientSide):
     """LocalUpdate on D^n and the public samples with a label together; without any, it is
     ``client.fit``.
 
-    Attributes:
-        balanced: whether a decision's rarer outcomes among all of these labels weigh more
-            (``objectives.inverse_counts``).
+    A decision's rarer outcomes among all of these labels weigh more, by
+    ``objectives.inverse_counts``.
     """
 
     epochs: int
-    balanced: bool
 
     def __call__(self, client: Client) -> float:
         made_up = client.kept.get("labels")
@@ -58,7 +56,7 @@ class FitLabelled(ClientSide):
         rows = (made_up >= 0).any(1).nonzero().flatten()
         task, n = client.classification, len(client.train)
         labels = torch.cat([task.labels(client.train.targets), made_up[rows].long()])
-        weights = inverse_counts(labels, task.outcomes) if self.balanced else None
+        weights = inverse_counts(labels, task.outcomes)
 
         def fit_batch(drawn: Tensor, number: int) -> Tensor:
             own, public = drawn[drawn < n], drawn[drawn >= n]
@@ -87,7 +85,8 @@ class MadeUpLabels(Algorithm):
     ignores = (*NO_ALIGNMENT, "cl_epochs", "public_batch_size")
 
     class Options(Algorithm.Options):
-        weights: Literal["inverse counts", "none"] = Field(
+        # an address has all options, and stored runs had this one
+        weights: Literal["inverse counts"] = Field(
             "inverse counts",
             description=(
                 "Of a decision's outcomes among a user's labels, by how rare they are. Not stated"
@@ -102,7 +101,7 @@ class MadeUpLabels(Algorithm):
         """Passes over the user's own samples and those that it has a label for; returns the
         loss.
         """
-        return client.do(FitLabelled(epochs, self.options.weights == "inverse counts"))
+        return client.do(FitLabelled(epochs))
 
 
 class CoFED(MadeUpLabels):

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
-from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.randomness import permutation
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import ClientSide, Federation
 from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle, Members
 from fedmuscle_lib.fedmuscle.messages import Batch
@@ -39,7 +38,7 @@ class Shuffled(FedMuscle):
     def members(self, federation: Federation, user: int, batch: Batch, rows: Tensor) -> Members:
         address = ("shuffle", self.settings.seed, user, batch.round, batch.epoch, batch.position)
         return [
-            (other, z[torch.randperm(len(z), generator=generator(*address, other))])
+            (other, z[permutation(len(z), *address, other)])
             for other, z in super().members(federation, user, batch, rows)
         ]
 

@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.randomness import permutation
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import ClientSide, Federation
 from fedmuscle_lib.fedmuscle.algorithms.controls import Anchored
 from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle, Members
@@ -175,7 +175,7 @@ class Directed(Anchored):
         users, seed = federation.server.users, self.settings.seed
         rows = torch.arange(self.settings.public_size)
         z = torch.stack([federation.server.reference(user, rows) for user in users]).float()
-        order = torch.randperm(len(rows), generator=generator("folds", seed))
+        order = permutation(len(rows), "folds", seed)
         r2 = predictability(z, order).tolist()
         self._r2 = {
             (m, n): r2[i][j] for i, m in enumerate(users) for j, n in enumerate(users) if m != n
@@ -191,9 +191,7 @@ class Directed(Anchored):
         ]
         if o.peers == "predicting":
             return tuple(found)
-        drawn = torch.randperm(
-            len(others), generator=generator("listens", self.settings.seed, user)
-        )
+        drawn = permutation(len(others), "listens", self.settings.seed, user)
         return tuple(others[k] for k in drawn[: len(found)])
 
     def communicate(self, federation: Federation, round: int) -> float | None:

@@ -5,13 +5,13 @@ mean over users.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.randomness import permutation
 from fedmuscle_lib.core.tensors import Numbers
 from fedmuscle_lib.fedmuscle import objectives
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import (
@@ -46,14 +46,13 @@ class _Pulled(ClientSide):
     samples: Tensor
     mean: Tensor
     weight: float
-    debiased: bool
 
     def __call__(self, client: Client, rows: Tensor, number: int) -> Tensor:
         own, public = client.local_loss(rows), client.public_inputs(self.samples)
 
         def loss() -> Tensor:
             z = client.model.represent(public)
-            return own() + self.weight * (1 - objectives.cka(z @ z.T, self.mean, self.debiased))
+            return own() + self.weight * (1 - objectives.cka(z @ z.T, self.mean))
 
         return client.step(("pulled", len(rows), len(self.samples)), loss)
 
@@ -74,7 +73,7 @@ class FedHeNN(Algorithm):
     Choices that the paper leaves open. The authors take l = 1000 samples. The operations in the
     paper's Table 1, 34 against local training's 29, are those of 32 samples a round, so ours are
     32; all of them pass at every local step, which about doubles it. CKA of so few samples is near
-    1 whatever they are, and ``debiased`` is not. Z has rows of unit norm, which theirs has not, so
+    1 whatever they are. Z has rows of unit norm, which theirs has not, so
     that no user's scale outweighs the others'. The mean holds the user's own matrix, as in their
     code, and gives it no gradient, which there it does.
     """
@@ -93,31 +92,18 @@ class FedHeNN(Algorithm):
             ),
         )
         eta: float = Field(0.01, ge=0, description="Not stated in the paper; the authors' code.")
-        debiased: bool = Field(
-            False,
-            description=(
-                "CKA by the unbiased estimator, which is not near 1 for few samples. Theirs is"
-                " biased."
-            ),
-        )
-
-    def begin(self, federation: Federation) -> None:
-        self._steps: dict[int, _Pulled] = {}  # of this round, by user
+        # an address has all options, and stored runs had this one
+        debiased: Literal[False] = Field(False, description="CKA is biased, as theirs.")
 
     def local_update(self, federation: Federation, round: int) -> float:
         if round:
             self._exchange(federation, round)
         return super().local_update(federation, round)
 
-    def local_step(self, client: Client) -> _Pulled | None:
-        return self._steps.get(client.user.number)
-
     def _exchange(self, federation: Federation, round: int) -> None:
         server, s = federation.server, self.settings
         n = min(self.options.samples, s.public_size)
-        rows = torch.randperm(s.public_size, generator=generator("alignment set", s.seed, round))[
-            :n
-        ]
+        rows = permutation(s.public_size, "alignment set", s.seed, round)[:n]
         sent = {c.user.number: c.do(_Similarities(rows)) for c in federation.clients}
         kernels = [
             server.take(user, round, kernel, (n, n), "similarities", _COSINES)
@@ -127,7 +113,4 @@ class FedHeNN(Algorithm):
         weight = self.options.eta * round**0.5
         for user in sent:
             samples, kernel = server.give(user, round, rows), server.give(user, round, mean)
-            self._steps[user] = _Pulled(samples, kernel, weight, self.options.debiased)
-
-    def communicate(self, federation: Federation, round: int) -> None:
-        return None
+            self.steps[user] = _Pulled(samples, kernel, weight)

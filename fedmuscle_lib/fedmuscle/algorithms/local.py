@@ -34,9 +34,6 @@ class LocalTraining(Algorithm):
         *NO_ALIGNMENT,
     )
 
-    def communicate(self, federation: Federation, round: int) -> None:
-        return None
-
 
 @dataclass(frozen=True)
 class _Freeze(ClientSide):

@@ -66,9 +66,6 @@ class PseudoLabeling(MadeUpLabels):
             )
         return self.options.restart
 
-    def communicate(self, federation: Federation, round: int) -> None:
-        return None
-
 
 def phase(round: int, rounds: int) -> int:
     """Return which of the six phases a round is in, from 0."""

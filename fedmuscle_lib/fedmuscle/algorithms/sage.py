@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from pydantic import Field
@@ -46,10 +45,7 @@ class SAGE(Algorithm):
         MLC decides class by class whether it
     is present. Most that is sure there is absent, and ``balanced`` gives its rarer outcome more
     weight, by the ensemble's counts. What differs between our strong view and the authors' is in
-    ``augmentation.strong``. With ``coupled`` false a user learns L_u alone in a pass over the
-    public set after its local updates, with the ensemble recorded after these; a batch in which
-    neither is sure of any decision is then skipped, since a step without a gradient would still
-    follow the optimiser's momentum.
+    ``augmentation.strong``.
     """
 
     name, label = "sage", "SAGE"
@@ -57,11 +53,12 @@ class SAGE(Algorithm):
     ignores = NO_ALIGNMENT
 
     class Options(Algorithm.Options):
-        coupled: bool = Field(
+        # an address has all options, and stored runs had this one
+        coupled: Literal[True] = Field(
             True,
             description=(
-                "Whether labelled and public samples share their steps, as in the authors' code, or"
-                " public ones have a pass of their own. Not stated in the paper."
+                "Labelled and public samples share their steps, as in the authors' code. Not stated"
+                " in the paper."
             ),
         )
         mu: int = Field(
@@ -95,38 +92,12 @@ class SAGE(Algorithm):
             ),
         )
 
-    def begin(self, federation: Federation) -> None:
-        self._steps: dict[int, _Coupled] = {}  # of this round, by user
-
     def local_update(self, federation: Federation, round: int) -> float:
-        if self.options.coupled:
-            size = self.options.mu * self.settings.public_batch
-            for group in federation.groups():
-                step = _Coupled(self._teacher(group, round), size)
-                self._steps |= dict.fromkeys((client.user.number for client in group.clients), step)
+        size = self.options.mu * self.settings.public_batch
+        for group in federation.groups():
+            step = _Coupled(self._teacher(group, round), size)
+            self.steps |= dict.fromkeys((client.user.number for client in group.clients), step)
         return super().local_update(federation, round)
-
-    def local_step(self, client: Client) -> _Coupled | None:
-        return self._steps.get(client.user.number)
-
-    def communicate(self, federation: Federation, round: int) -> float | None:
-        if self.options.coupled:
-            return None
-        return fmean(loss for group in federation.groups() for loss in self._learn(group, round))
-
-    def _learn(self, group: Group, round: int) -> list[float]:
-        teacher, losses = self._teacher(group, round), []
-        for batch, rows in self.public_batches(round):
-            for client in group.clients:
-                address = (
-                    self.settings.seed,
-                    client.user.number,
-                    batch.round,
-                    batch.epoch,
-                    batch.position,
-                )
-                losses.append(client.do(_Apart(teacher, rows, address)))
-        return losses
 
     def _teacher(self, group: Group, round: int) -> _Teacher:
         probabilities = self._ensemble(group, round)
@@ -203,16 +174,3 @@ class _Coupled(ClientSide):
         if taught is None:
             return client.step(("fit", len(rows)), own)
         return client.step(("taught", len(rows), len(public)), lambda: own() + taught())
-
-
-@dataclass(frozen=True, eq=False)
-class _Apart(ClientSide):
-    """A step by L_u of a public batch alone, if somebody is sure; its loss."""
-
-    teacher: _Teacher
-    rows: Tensor
-    address: tuple[object, ...]
-
-    def __call__(self, client: Client) -> float:
-        taught = self.teacher(client, self.rows, *self.address)
-        return 0.0 if taught is None else client.step_on_public(("taught", len(self.rows)), taught)
