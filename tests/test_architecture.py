@@ -30,7 +30,7 @@ FEDMUSCLE = (
     "__init__",
 )  # fmt: skip
 FEDLOGE = (
-    "etf", "realign", "networks", "messages", "preprocessing", "server", "methods", "evaluation", "client", "settings", "build", "rounds",
+    "etf", "realign", "networks", "preprocessing", "server", "methods", "evaluation", "client", "settings", "build", "rounds",
     "export", "system", "arms", "authors", "report", "plots", "__init__",
 )  # fmt: skip
 CREAMFL = (

@@ -88,10 +88,7 @@ def build(settings: Settings) -> Federation:
             clients[number] = Client(number, kind, torch.as_tensor(rows, device=s.device), **about)
     own = encodings(SERVER, MODALITIES)
     recipe = Recipe("adam", s.server_lr, s.batch_size, s.batch_size, cosine(s.rounds))
-    server = Server(
-        {k: tuple(client.models) for k, client in clients.items()},
-        **party(SERVER, SERVER, own, recipe, None),
-    )
+    server = Server(clients, **party(SERVER, SERVER, own, recipe, None))
     test = {m: sets["test"].encoded(encoding).to(s.device) for m, encoding in own.items()}
     return Federation(server, clients, test, sets["test"].image_of.to(s.device))
 

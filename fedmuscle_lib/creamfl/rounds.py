@@ -30,7 +30,6 @@ class Rounds:
 
         Raises:
             Diverged: a loss, a weight or an embedding is not finite; the message names the party.
-            RefusedMessage: a client's embeddings can't be used; the message names the client.
         """
         s, server, clients = self.settings, self.federation.server, self.federation.clients
         parties: dict[str, Party] = {SERVER: server} | {
@@ -73,11 +72,10 @@ class Rounds:
         """A row of costs and losses for the server and each participant."""
         server, clients = self.federation.server, self.federation.clients
         rows = {SERVER: (SERVER, 0, 0, of_server)}
-        for r, number in server.downlink:
-            if r == round:
-                losses = self.algorithm.losses.get(number, (math.nan, math.nan))
-                up, down = server.uplink[round, number], server.downlink[round, number]
-                rows[str(number)] = (clients[number].kind.name, up, down, losses)
+        for at in (at for at in server.downlink if at[0] == round):
+            losses = self.algorithm.losses.get(at[1], (math.nan, math.nan))
+            kind = clients[at[1]].kind.name
+            rows[str(at[1])] = (kind, server.uplink[at], server.downlink[at], losses)
         for name, (kind, up, down, (local, public)) in rows.items():
             own = {"round": round + 1, "party": name}
             sent = {"kind": kind, "uplink_bytes": up, "downlink_bytes": down}

@@ -18,7 +18,6 @@ from fedmuscle_lib.data.partition import class_counts, local_tests, partition
 from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedloge.client import Client
 from fedmuscle_lib.fedloge.evaluation import TestSet, finite
-from fedmuscle_lib.fedloge.messages import Message
 from fedmuscle_lib.fedloge.methods.method import Method, Problem, Recipe
 from fedmuscle_lib.fedloge.preprocessing import LocalData, Preprocessing
 from fedmuscle_lib.fedloge.server import Server
@@ -116,8 +115,9 @@ class Federation:
         """
         drawn = self.server.participants(round)
         for number in drawn:
-            update = self.clients[number].train(self.server.send(number, round), round)
-            self.server.receive(number, round, update)
+            client = self.clients[number]
+            trained = client.train(self.server.send(number, round), round)
+            self.server.receive(number, round, trained, len(client.data))
         self.server.aggregate()
         return fmean(self.clients[number].loss for number in drawn)
 
@@ -139,8 +139,7 @@ class Federation:
         Raises:
             Diverged: a model's logits are not finite; the message names whose.
         """
-        message = Message(self.server.tensors)
-        self._workspace.load_state_dict(message.tensors)
+        self._workspace.load_state_dict(self.server.tensors)
         common = self._test.features(self._workspace["backbone"])
         found: dict[tuple[str, str, bool, str], list[float]] = defaultdict(list)
         for head, predict in self.method.global_heads(self._workspace).items():
@@ -151,7 +150,7 @@ class Federation:
         for client in self.clients.values():
             if len(client.local_test):
                 for head, masked, group, value in client.evaluate(
-                    message, round, self._test, common
+                    self.server.tensors, round, self._test, common
                 ):
                     found["personal", head, masked, group].append(value)
         names = "scope", "head", "masked", "group"

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from fedmuscle_lib.core.training import check_finite
 from fedmuscle_lib.fedloge.evaluation import TestSet, finite
-from fedmuscle_lib.fedloge.messages import Message, Update
 from fedmuscle_lib.fedloge.methods.method import Method, Recipe, Visit
 from fedmuscle_lib.fedloge.preprocessing import LocalData
 from fedmuscle_lib.fedloge.realign import masked
+from fedmuscle_lib.fedloge.server import Tensors
 
 
 class Client:
@@ -43,29 +43,24 @@ class Client:
         self._private = method.private(data.client).to(method.problem.device)
         self.loss = float("nan")
 
-    def train(self, received: Message, round: int) -> Update:
+    def train(self, received: Tensors, round: int) -> Tensors:
         """Train from what the server sent and return what is sent back; :attr:`loss` is then the
         mean loss of the last epoch.
 
         Raises:
-            Diverged: the loss, or a weight that stays here, is not finite; the message names the
-                client.
+            Diverged: the loss or a weight is not finite; the message names the client.
         """
         visit = self._visit(received, round)
         visit.shared.train()
         visit.private.train()
         self.loss = self.method.train(visit)
-        check_finite(
-            f"client {self.number}", self._private.state_dict(), f" in round {round + 1}"
-        )  # the server looks at the others
-        return Update(
-            {name: tensor.detach().clone() for name, tensor in visit.shared.state_dict().items()},
-            len(self.data),
-        )
+        for modules in (visit.shared, visit.private):
+            check_finite(f"client {self.number}", modules.state_dict(), f" in round {round + 1}")
+        return {name: tensor.clone() for name, tensor in visit.shared.state_dict().items()}
 
     @torch.no_grad()
     def evaluate(
-        self, received: Message, round: int, test: TestSet, common: Tensor
+        self, received: Tensors, round: int, test: TestSet, common: Tensor
     ) -> Iterator[tuple[str, bool, str, float]]:
         """Yield head, whether absent classes are masked, group of classes and accuracy in per cent
         of the client's own model.
@@ -96,16 +91,12 @@ class Client:
 
     def state(self) -> dict[str, Tensor]:
         """Tensors of the private modules by name; what :meth:`restore` takes."""
-        return {
-            name: tensor.detach().clone() for name, tensor in self._private.state_dict().items()
-        }
+        return {name: tensor.clone() for name, tensor in self._private.state_dict().items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on with what :meth:`state` gave."""
         self._private.load_state_dict(state)
 
-    def _visit(self, received: Message, round: int) -> Visit:
-        self._workspace.load_state_dict(received.tensors)
-        return Visit(
-            self._workspace, self._private, received.tensors, self.data, self.recipe, round
-        )
+    def _visit(self, received: Tensors, round: int) -> Visit:
+        self._workspace.load_state_dict(received)
+        return Visit(self._workspace, self._private, received, self.data, self.recipe, round)

@@ -1,13 +1,14 @@
 """The server: draws each round's participants, averages what they send, and counts the bytes.
 
-The server is an object in the run's process, and holds tensors by name, no network. Clients receive
-a copy of the shared tensors (:meth:`Server.send`) and return them after training
-(:meth:`Server.receive`). :meth:`Server.aggregate` averages them once all have answered.
+Who aggregates, and where: :meth:`Server.aggregate`, once all participants have answered, by
+:func:`weighted_mean`. The server is an object in the run's process, and holds tensors by name, no
+network. Clients receive the shared tensors (:meth:`Server.send`) and return them after training
+(:meth:`Server.receive`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor
 
 from fedmuscle_lib.core.randomness import permutation
-from fedmuscle_lib.fedloge.messages import Message, Update, check
+
+Tensors = Mapping[str, Tensor]  # parameters and buffers by name
 
 
 class Server:
@@ -35,15 +37,14 @@ class Server:
     def __init__(
         self,
         clients: Sequence[int],
-        tensors: Mapping[str, Tensor],
+        tensors: Tensors,
         participation: float,
         address: tuple[object, ...],
     ) -> None:
         self.clients, self.participation, self.address = tuple(clients), participation, address
-        self.tensors = dict(tensors)
-        self.uplink: dict[tuple[int, int], int] = defaultdict(int)
-        self.downlink: dict[tuple[int, int], int] = defaultdict(int)
-        self._received: dict[int, Update] = {}
+        self.tensors = tensors
+        self.uplink, self.downlink = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        self._received: dict[int, tuple[Tensors, int]] = {}
 
     def participants(self, round: int) -> tuple[int, ...]:
         """Draw who takes part in ``round``: the whole part of the share, at least one, without
@@ -53,21 +54,15 @@ class Server:
         order = permutation(len(self.clients), "participants", *self.address, round)
         return tuple(sorted(self.clients[i] for i in order[:count].tolist()))
 
-    def send(self, client: int, round: int) -> Message:
+    def send(self, client: int, round: int) -> Tensors:
         """Hand the shared tensors to a participant of ``round`` and count them."""
-        message = Message({name: tensor.clone() for name, tensor in self.tensors.items()})
-        self.downlink[round, client] += message.nbytes
-        return message
+        self.downlink[round, client] += sum(tensor.nbytes for tensor in self.tensors.values())
+        return self.tensors
 
-    def receive(self, client: int, round: int, update: Update) -> None:
-        """Take what a participant of ``round`` trained, and count it.
-
-        Raises:
-            RefusedMessage: naming the client, if the update can't be averaged (``messages.check``).
-        """
-        check(client, update, self.tensors)
-        self._received[client] = update
-        self.uplink[round, client] += update.nbytes
+    def receive(self, client: int, round: int, tensors: Tensors, samples: int) -> None:
+        """Take what a participant of ``round`` trained on so many samples, and count it."""
+        self._received[client] = tensors, samples
+        self.uplink[round, client] += 8 + sum(tensor.nbytes for tensor in tensors.values())
 
     def aggregate(self) -> None:
         """Replace the shared tensors by the mean of those received, each client weighing as its
@@ -76,10 +71,10 @@ class Server:
         Buffers are averaged as parameters are, batch norm's running statistics among them. The mean
         of integers, such as batch norm's count of batches, is rounded to one.
         """
-        updates = [self._received[client] for client in sorted(self._received)]
-        self.tensors = weighted_mean(
-            [update.tensors for update in updates], [update.samples for update in updates]
+        parts, samples = zip(
+            *(self._received[client] for client in sorted(self._received)), strict=True
         )
+        self.tensors = weighted_mean(parts, samples)
         self._received = {}
 
     def state(self) -> dict[str, Any]:
@@ -95,14 +90,10 @@ class Server:
         self.tensors = {
             name: state["tensors"][name].to(tensor.device) for name, tensor in self.tensors.items()
         }
-        self.uplink, self.downlink = (
-            defaultdict(int, state[ledger]) for ledger in ("uplink", "downlink")
-        )
+        self.uplink, self.downlink = Counter(state["uplink"]), Counter(state["downlink"])
 
 
-def weighted_mean(
-    parts: Sequence[Mapping[str, Tensor]], samples: Sequence[int]
-) -> dict[str, Tensor]:
+def weighted_mean(parts: Sequence[Tensors], samples: Sequence[int]) -> dict[str, Tensor]:
     """Mean of tensors by name, part k weighing as ``samples[k]``; summed in float64 and given in
     the tensors' own type.
     """

@@ -118,7 +118,7 @@ def by_hand(federation, head: str, masked: bool) -> dict[str, tuple[float, int]]
         rows = client.local_test
         if not len(rows):
             continue
-        visit = client._visit(type("M", (), {"tensors": federation.server.tensors}), 1)
+        visit = client._visit(federation.server.tensors, 1)
         model, labels = federation.method.personal_backbone(visit).eval(), test.targets[rows]
         with torch.no_grad():
             logits = federation.method.personal_heads(visit)[head](

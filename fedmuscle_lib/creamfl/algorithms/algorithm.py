@@ -47,18 +47,17 @@ class Algorithm(Registered, Versioned, family="algorithm"):
         modality that the server works with.
 
         Raises:
-            RefusedMessage, Diverged: naming the client.
+            Diverged: naming the client.
         """
-        self.losses = {}
+        self.losses, uploads = {}, []
         for number in server.participants(round, self.participants):
-            client, received = clients[number], server.send(number, round)
-            self.visit(client, received, round)
-            server.receive(number, round, dict(client.represent()))
-        return server.collect()
+            self.visit(clients[number], server.send(number, round), round)
+            uploads.append(server.receive(number, round, clients[number].represent()))
+        return uploads
 
     def visit(self, client: Client, received: Embeddings, round: int) -> None:
         """Train one participant."""
-        before = dict(client.represent())
+        before = client.represent()
 
         def align(z: Embeddings, rows: Tensor, position: int) -> Tensor:
             return self.regularise(z, received, before, rows)

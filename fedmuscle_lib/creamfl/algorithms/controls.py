@@ -51,7 +51,7 @@ class Own(CreamFLMuscle):
     name, label, source = "own", "Server's own embeddings", "control"
 
     def gather(self, server: Server, *_: Any) -> list[Embeddings]:
-        return [{modality: z.clone() for modality, z in server.represent().items()}]
+        return [server.represent()]
 
 
 class Momentum(CreamFL):
