@@ -21,10 +21,22 @@ from fedmuscle_lib.core.randomness import derived_seed
 class View:
     """An augmentation as a value. A client draws it by calling it on images.
 
+    Kinds:
+        weak: flip, and crop after padding by an eighth of the side with the image's own reflection
+            (SAGE's code; FixMatch).
+        strong: flip and crop as in a weak view, two operations of RandAugment and a grey square of
+            half the side, after SAGE's code. RandAugment is kornia's, at magnitude 10 of 30, always
+            applied, its two operations drawn once for the batch and their signs for each image. The
+            authors name n = 2 and m = 10 of FixMatch's form, which draws operations and a magnitude
+            of 10 levels for each image and applies each with probability a half.
+        simclr: two views of every image, one after the other, (2b, 3, h, w): crop, flip, colour
+            jitter, grey. Without blur, as in Chen et al. (2020) for CIFAR-10.
+
     Attributes:
-        kind: the function below that makes this view and describes it.
+        kind: one of these.
         address: of the draws.
-        strength: of SimCLR's colour jitter; the other kinds have none.
+        strength: of SimCLR's colour jitter, as in Chen et al. (2020): 0.5 for CIFAR-10, 1 for
+            ImageNet; the other kinds have none.
     """
 
     kind: Literal["weak", "strong", "simclr"]
@@ -40,36 +52,6 @@ class View:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("view", *self.address))
             return augmentation(seen.float() / 255) * 255
-
-
-def weak(*address: object) -> View:
-    """Flip, and crop after padding by an eighth of the side with the image's own reflection (SAGE's
-    code; FixMatch).
-    """
-    return View("weak", address)
-
-
-def strong(*address: object) -> View:
-    """Flip and crop as in a weak view, two operations of RandAugment and a grey square of half the
-    side, after SAGE's code.
-
-    RandAugment is kornia's, at magnitude 10 of 30, always applied, its two operations drawn once
-    for the batch and their signs for each image. The authors name n = 2 and m = 10 of FixMatch's
-    form, which draws operations and a magnitude of 10 levels for each image and applies each with
-    probability a half.
-    """
-    return View("strong", address)
-
-
-def simclr(strength: float, *address: object) -> View:
-    """Two views of every image, one after the other, (2b, 3, h, w): crop, flip, colour jitter,
-    grey.
-
-    Args:
-        strength: of the jitter, as in Chen et al. (2020): 0.5 for CIFAR-10, 1 for ImageNet. Without
-            blur, as there for CIFAR-10.
-    """
-    return View("simclr", address, strength)
 
 
 @lru_cache(maxsize=12)

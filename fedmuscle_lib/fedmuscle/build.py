@@ -23,7 +23,6 @@ from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import User, task_of
 from fedmuscle_lib.models import (
     FrozenStates,
-    UserModel,
     architecture_of,
     checkpoint_folder,
     image_side,
@@ -31,7 +30,7 @@ from fedmuscle_lib.models import (
     load_tokenizer,
     model_type,
 )
-from fedmuscle_lib.tasks import TASKS, Head, Task
+from fedmuscle_lib.tasks import TASKS, Head
 
 # Settings that are options of a user's model, in the order in which a saved user has them.
 _REPRESENTATION = ("proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks")
@@ -92,13 +91,8 @@ def build(settings: Settings) -> Federation:
                 evaluation.to(reads.device),
                 public[encoding],
                 states,
-                batch_size=reads.batch_size,
-                lr=reads.of(user, "lr"),
-                weight_decay=reads.weight_decay,
-                optimisers="separate" if "optimisers" in algorithm.ignores else reads.optimisers,
-                projection=reads.projection,
-                augmentation=reads.augmentation,
-                address=(reads.seed,),
+                reads,
+                "separate" if "optimisers" in algorithm.ignores else reads.optimisers,
             )
         )
     numbers = [user.number for user in settings.members]
@@ -126,13 +120,6 @@ def _head(reads: Reading | Settings, user: User) -> Head:
     return "linear" if usual == "two layers" and reads.of(user, "head_layers") == 1 else usual
 
 
-def has_one_side(kind: type[UserModel], task: Task) -> bool:
-    """Return whether the checkpoint's config fixes the side of images; where a decoder follows, any
-    is read.
-    """
-    return kind.stride is None and task.head != "decoder"
-
-
 def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> Encoding:
     """Encoding of the inputs of the user's model; raises ValueError if the side of its images is
     none that the model reads.
@@ -144,8 +131,9 @@ def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> En
             load_tokenizer(checkpoint, backbone),
             min(settings.text_length, backbone.config.max_position_embeddings),
         )
-    name = "mask_size" if TASKS[user.task].head == "decoder" else "image_size"
-    if has_one_side(kind, TASKS[user.task]):
+    decodes = TASKS[user.task].head == "decoder"
+    name = "mask_size" if decodes else "image_size"
+    if kind.stride is None and not decodes:  # the checkpoint's config fixes the side
         with prefixed(f"user {user.number}: {checkpoint}", ValueError, ValueError):
             return Pixels(image_side(backbone.config))
     side = getattr(settings, name)

@@ -26,7 +26,7 @@ from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.randomness import batches, derived_seed, permutation
 from fedmuscle_lib.core.training import FlopMeter, check_finite, put_weights
 from fedmuscle_lib.data.samples import Samples
-from fedmuscle_lib.fedmuscle.augmentation import View, weak
+from fedmuscle_lib.fedmuscle.augmentation import View
 from fedmuscle_lib.fedmuscle.messages import LabelSpace, Reply
 from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.models import FrozenStates, State, UserModel
@@ -52,13 +52,8 @@ class Client:
         public: the shared public set, as its model reads it: (n, 3, h, w) uint8 images, or (n, l)
             token ids of their captions.
         states: the frozen states of the run's samples, which its users share.
-        batch_size: B, of local batches.
-        lr, weight_decay: of AdamW.
-        optimisers: whether local training and alignment have an AdamW each, since their gradients
-            differ in scale, one, or new ones in every round.
-        projection: whether it is trained or stays as it was drawn.
-        augmentation: of local images in local training.
-        address: prefix of every draw's address, such as the seed.
+        settings: of the run, as its algorithm may read them.
+        optimisers: the setting; "separate" where the algorithm ignores it.
 
     Attributes:
         start: by name, what training changes, as it was before any.
@@ -78,26 +73,23 @@ class Client:
         evaluation: Samples,
         public: Tensor,
         states: FrozenStates,
-        *,
-        batch_size: int,
-        lr: float,
-        weight_decay: float,
-        optimisers: Literal["separate", "shared", "each_round"] = "separate",
-        projection: Literal["trained", "frozen"] = "trained",
-        augmentation: Literal["none", "weak"] = "none",
-        address: tuple[object, ...],
+        settings: Any,
+        optimisers: Literal["separate", "shared", "each_round"],
     ) -> None:
         self.user, self.task, self.model, self.classes = user, task, model, classes
         self.train, self.evaluation, self.public, self._states = train, evaluation, public, states
         self.kept: dict[str, Tensor] = {}
-        self.batch_size, self.address = batch_size, (*address, user.number)
-        self.meter = FlopMeter()
-        self._adamw: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "fused": True}
-        self._optimisers = optimisers
-        self._augments = (
-            augmentation == "weak" and isinstance(task, Classification) and task.reads == "images"
-        )
-        self._untrained = set(model.projection.parameters()) if projection == "frozen" else set()
+        self.batch_size, self.address = settings.batch_size, (settings.seed, user.number)
+        self.meter, self._optimisers = FlopMeter(), optimisers
+        self._adamw: dict[str, Any] = {
+            "lr": settings.of(user, "lr"),
+            "weight_decay": settings.weight_decay,
+            "fused": True,
+        }
+        pictures = isinstance(task, Classification) and task.reads == "images"
+        self._augments = pictures and settings.augmentation == "weak"
+        frozen = settings.projection == "frozen"
+        self._untrained = set(model.projection.parameters()) if frozen else set()
         self._new_optimisers()
         self._epochs = 0
         self._pending: Tensor | None = None
@@ -252,7 +244,8 @@ class Client:
         """Return samples of D^n as the model reads them in local training."""
         if not self._augments:
             return self.read(self.train.inputs, rows)
-        return weak("local", *self.address, self._epochs, *rows.tolist())(self.train.inputs[rows])
+        address = ("local", *self.address, self._epochs, *rows.tolist())
+        return View("weak", address)(self.train.inputs[rows])
 
     def local_loss(self, rows: Tensor) -> Callable[[], Tensor]:
         """L^n on samples of D^n, to be computed within a step."""

@@ -20,7 +20,6 @@ from fedmuscle_lib.models.checkpoints import (
     load_tokenizer,
     model_type,
 )
-from fedmuscle_lib.models.class_means import few_shot
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
 from fedmuscle_lib.models.frozen import FrozenStates
 from fedmuscle_lib.models.hybrid_vit import HybridViT

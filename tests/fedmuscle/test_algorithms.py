@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from fedmuscle_lib.core.errors import RefusedMessage
-from fedmuscle_lib.fedmuscle import algorithms, augmentation
+from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Algorithm, Federation, IgnoredSetting
 from fedmuscle_lib.fedmuscle.algorithms.cofed import FitLabelled, Keep, Vote, merge
 from fedmuscle_lib.fedmuscle.algorithms.feddf import ensemble
 from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle
 from fedmuscle_lib.fedmuscle.algorithms.local import LocalTraining
 from fedmuscle_lib.fedmuscle.algorithms.pseudo_labeling import Surest, phase
+from fedmuscle_lib.fedmuscle.augmentation import View
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.messages import LabelSpace
 from fedmuscle_lib.fedmuscle.settings import parse
@@ -614,19 +615,19 @@ def pictures():
 
 @pytest.mark.parametrize(
     "view",
-    [augmentation.weak, augmentation.strong, lambda *address: augmentation.simclr(0.5, *address)],
+    ["weak", "strong", "simclr"],
 )
 def test_views_depend_on_their_address_alone(pictures, view):
-    first = view(0, "user", 3)(pictures)
+    first = View(view, ("user", 3), 0.5)(pictures)
     torch.rand(7)
-    assert torch.equal(first, view(0, "user", 3)(pictures))
-    assert not torch.equal(first, view(0, "user", 4)(pictures))
+    assert torch.equal(first, View(view, ("user", 3), 0.5)(pictures))
+    assert not torch.equal(first, View(view, ("user", 4), 0.5)(pictures))
     assert first.shape[1:] == pictures.shape[1:] and first.min() >= 0 and first.max() <= 255.01
 
 
 def test_a_weak_view_is_the_picture_moved_by_an_eighth_at_most(pictures):
     padded = torch.nn.functional.pad(pictures.float(), (4, 4, 4, 4), mode="reflect")
-    for row, seen in enumerate(augmentation.weak(1)(pictures)):
+    for row, seen in enumerate(View("weak", (1,))(pictures)):
         crops = [padded[row, :, y : y + 32, x : x + 32] for y in range(9) for x in range(9)]
         assert any(
             torch.allclose(seen, c, atol=0.01) or torch.allclose(seen, c.flip(-1), atol=0.01)
@@ -635,9 +636,9 @@ def test_a_weak_view_is_the_picture_moved_by_an_eighth_at_most(pictures):
 
 
 def test_a_strong_view_hides_a_quarter_and_simclr_sees_every_picture_twice(pictures):
-    grey = (augmentation.strong(2)(pictures) - 127.5).abs().amax(1) < 0.01
+    grey = (View("strong", (2,))(pictures) - 127.5).abs().amax(1) < 0.01
     assert (grey.flatten(1).float().mean(1) >= 0.249).all()
-    two = augmentation.simclr(0.5, 3)(pictures)
+    two = View("simclr", (3,), 0.5)(pictures)
     assert len(two) == 12 and not torch.equal(two[:6], two[6:])
 
 

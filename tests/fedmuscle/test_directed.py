@@ -82,11 +82,6 @@ def test_scale_changes_nothing_and_of_a_constant_nothing_is_predicted():
     assert with_constant[2].abs().max() < 1e-6 and with_constant[:, 2].abs().max() < 1e-6
 
 
-def test_an_order_needs_samples():
-    with pytest.raises(ValueError, match="4 public samples at least, got 3"):
-        predictability(drawn(2, 3, D), torch.arange(3))
-
-
 def test_it_is_a_ridge_regression_on_samples_that_it_did_not_see():
     a, b = drawn(N, D), drawn(N, D, seed=1)
     b += a @ drawn(D, D, seed=2)
@@ -202,29 +197,6 @@ def test_a_trial_leaves_no_trace_but_its_bit_and_its_operations(settings, plain,
     for after, before in zip(tried.clients, untried.clients, strict=True):
         assert after.meter.total > before.meter.total
         assert after.take_losses() == before.take_losses()
-
-
-def test_the_head_alone_leaves_the_representation_as_it_was_and_its_training_possible(settings):
-    client = trained(settings, "local", 0)[0].clients[0]
-    representation = client.model.representation_parameters()
-    before, heads = (
-        [p.clone() for p in representation],
-        [p.clone() for p in client.model.head.parameters()],
-    )
-    trial = _Forgets(1, 2)
-    trial._trained(client, head_alone=True)
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(before, client.model.representation_parameters(), strict=True)
-    )
-    assert not any(
-        torch.equal(a, b) for a, b in zip(heads, client.model.head.parameters(), strict=True)
-    )
-    trial._trained(client, head_alone=False)
-    assert not all(
-        torch.equal(a, b)
-        for a, b in zip(before, client.model.representation_parameters(), strict=True)
-    )
 
 
 def test_a_tie_keeps_the_copy_and_a_spoilt_backbone_does_too(settings, monkeypatch):

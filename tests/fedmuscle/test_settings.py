@@ -173,15 +173,6 @@ def test_what_an_algorithm_ignores_is_not_checked():
     assert Settings(algorithm="local", batch_size=300, public_size=200).public_size < 300
 
 
-def test_only_batches_of_public_data_have_to_fit_into_the_public_set():
-    assert (
-        Settings(batch_size=300, public_batch_size=32).public_batch
-        == 32
-        < Settings(batch_size=64).public_batch
-        == 64
-    )
-
-
 # --- settings by task
 
 

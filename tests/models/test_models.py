@@ -19,7 +19,7 @@ from fedmuscle_lib import Settings
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.fedmuscle.setups import SETUPS
-from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone, untrained
+from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone
 from fedmuscle_lib.models.vision import VisionTransformer
 
 TINY = "WinKawaks/vit-tiny-patch16-224"
@@ -113,15 +113,6 @@ def test_a_checkpoint_that_is_a_pickle_is_not_read(models_path, tmp_path):
         load_backbone(folder)
 
 
-def test_a_family_that_is_not_known_is_named_with_its_file(models_path, tmp_path):
-    folder = _changed(models_path, tmp_path / "x", model_type="llama")
-    with pytest.raises(
-        ValueError,
-        match=f"^{folder / 'config.json'}: model_type 'llama' is not known; known: vit, ",
-    ):
-        untrained(folder)
-
-
 def test_random_weights_do_not_pass_for_the_papers(models_path):
     assert (models_path / TINY / "random.json").exists()
     assert fetch(TINY, models_path, random=True) == 5524416
@@ -137,12 +128,6 @@ def test_a_damaged_checkpoint_is_named(models_path, tmp_path):
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(OSError, match=f"{TINY}: a damaged checkpoint .*delete it"):
         fetch(TINY, tmp_path, random=True)
-
-
-def test_a_copy_owns_its_modules_and_shares_their_weights(models_path):
-    one, two = load_backbone(models_path / TINY), load_backbone(models_path / TINY)
-    assert not set(map(id, one.modules())) & set(map(id, two.modules()))
-    assert all(a is b for a, b in zip(one.parameters(), two.parameters(), strict=True))
 
 
 def test_bfloat16_touches_the_backbone_alone(models_path):

@@ -13,7 +13,6 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib.core.randomness import batches
-from fedmuscle_lib.fedmuscle import augmentation
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import (
     NO_ALIGNMENT,
     Algorithm,
@@ -22,6 +21,7 @@ from fedmuscle_lib.fedmuscle.algorithms.algorithm import (
     Group,
 )
 from fedmuscle_lib.fedmuscle.algorithms.feddf import Predict, ensemble, predictions
+from fedmuscle_lib.fedmuscle.augmentation import View
 from fedmuscle_lib.fedmuscle.objectives import divergence, inverse_counts, sage_target
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class SAGE(Algorithm):
         MLC decides class by class whether it
     is present. Most that is sure there is absent, and ``balanced`` gives its rarer outcome more
     weight, by the ensemble's counts. What differs between our strong view and the authors' is in
-    ``augmentation.strong``.
+    ``augmentation.View``.
     """
 
     name, label = "sage", "SAGE"
@@ -141,7 +141,7 @@ class _Teacher(ClientSide):
         """
         decisions = client.classification.decisions
         own = decisions(
-            client.over_public(client.model, rows, augmentation.weak("weak", *address))
+            client.over_public(client.model, rows, View("weak", ("weak", *address)))
         ).exp()
         target, mask = sage_target(
             own, self.ensemble[rows], self.options.threshold, self.options.half_gap
@@ -151,7 +151,7 @@ class _Teacher(ClientSide):
         mask = mask * self.weights.expand_as(target).gather(
             -1, target.argmax(-1, keepdim=True)
         ).squeeze(-1)
-        strong = client.public_inputs(rows, augmentation.strong("strong", *address))
+        strong = client.public_inputs(rows, View("strong", ("strong", *address)))
         return lambda: (
             self.options.weight * divergence(decisions(client.model(strong)), target, mask)
         )

@@ -8,8 +8,9 @@ from statistics import fmean
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.fedmuscle import augmentation, objectives
+from fedmuscle_lib.fedmuscle import objectives
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_PEERS, Algorithm, Federation
+from fedmuscle_lib.fedmuscle.augmentation import View
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,6 @@ class SimCLR(Algorithm):
                     batch.epoch,
                     batch.position,
                 )
-                client.represent(rows, augmentation.simclr(self.options.strength, *address))
+                client.represent(rows, View("simclr", address, self.options.strength))
                 losses.append(client.align(_TwoViews(self.options.tau)))
         return fmean(losses)
