@@ -26,7 +26,7 @@ LAYERS = (
 # Within a system's own room likewise.
 FEDMUSCLE = (
     "objectives", "augmentation", "setups", "messages", "server", "client", "algorithms", "profiles", "settings",
-    "build", "synthetic", "one_shot", "rounds", "export", "arms", "ablations", "system",
+    "build", "synthetic", "rounds", "export", "arms", "ablations", "system",
     "__init__",
 )  # fmt: skip
 FEDLOGE = (

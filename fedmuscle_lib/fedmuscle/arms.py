@@ -17,7 +17,6 @@ from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.profiles import tuned_protocol
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
-from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.runs import History, run_all, stored
 from fedmuscle_lib.runs.address import cached_digests
 from fedmuscle_lib.runs.compute import may_compute
@@ -213,15 +212,6 @@ def alignment_steps(settings: Settings) -> int:
         settings.rounds
         * settings.cl_epochs
         * len(batches(settings.public_size, settings.public_batch, "count"))
-    )
-
-
-def local_steps(settings: Settings, user: User) -> int:
-    """Steps on local data that ``user`` takes in a run: its epochs x the batches of its training
-    set.
-    """
-    return settings.epochs_after(settings.rounds, user) * len(
-        batches(user.train_samples, settings.batch_size, "count")
     )
 
 

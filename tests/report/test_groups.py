@@ -5,7 +5,6 @@ from histories import history
 
 from fedmuscle_lib import report
 from fedmuscle_lib.core.notebooks import NOTEBOOKS, declared
-from fedmuscle_lib.fedmuscle import ablations as module
 from fedmuscle_lib.fedmuscle.ablations import UNCONNECTED, Point
 from fedmuscle_lib.report.paper import paper_cells
 
