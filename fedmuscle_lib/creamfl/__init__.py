@@ -6,6 +6,6 @@ kinds align on public image-caption pairs.
 
     history = run(Settings(algorithm="creamfl_muscle", seed=0))
 
-Server and clients are parties. A kind of client is a file of ``kinds``, an algorithm one of
+Server and clients are parties. A kind of client is a class of ``kinds``, an algorithm one of
 ``algorithms``. Partitions and captioned folders are in ``fedmuscle_lib.data``.
 """

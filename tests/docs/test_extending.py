@@ -193,19 +193,6 @@ def few(mini_world) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_kind_of_client_is_one_file(house, few):
-    """It has all the clients, who send one matrix and get two."""
-    section = "A kind of client in CreamFL's federation"
-    house.lay(section)
-    clients = ["--clients", '{"questions": 2, "images": 0, "texts": 0, "pairs": 0}']
-    printed = house.run(section, *few, *clients)
-    assert house.touched() == named(section)
-    assert any(
-        line.startswith("per client and round: 0.00 MB up, 0.01 MB down") for line in printed
-    )
-
-
-@pytest.mark.slow
 def test_an_aggregation_is_one_file(house, few):
     section = "An aggregation in CreamFL's federation"
     house.lay(section)
