@@ -2,6 +2,7 @@
 PYTHON    ?= python3
 PROFILE   ?= mini
 SEEDS     ?=
+PUBLICS   ?= first
 JOBS      ?= 2
 OUTPUT    ?= results
 NOTEBOOKS ?=
@@ -28,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
 	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) NOTEBOOKS="table7 controls" or all (by default;'
-	@echo 'reproduce: the main tables), of the first two also OUTPUT=$(OUTPUT); of notebook: NAME; of lessons: LESSONS;'
+	@echo 'reproduce: the main tables), of the first two also OUTPUT=$(OUTPUT); of reproduce: PUBLICS=$(PUBLICS) or all; of notebook: NAME; of lessons: LESSONS;'
 	@echo 'of lab: LAB_FLAGS="--no-browser --port 8890"'
 
 # torch goes first and exactly as pinned: asked for a range, or through another package's range, some indexes answer with a
@@ -44,7 +45,7 @@ $(INSTALLED): pyproject.toml requirements.lock
 reproduce: $(INSTALLED)  ## compute the notebooks' runs; tables and figures go to results/
 	$(WORLD)
 	$(FIRST)
-	$(GRID) --output $(OUTPUT)
+	$(GRID) --output $(OUTPUT) $(if $(filter first,$(PUBLICS)),--first-public)
 
 figures: $(INSTALLED)  ## draw the notebooks' tables and figures from shipped and stored runs, computing nothing
 	$(WORLD)

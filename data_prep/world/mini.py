@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -129,7 +130,9 @@ def prepare(data_dir: Path) -> dict:
         ]
         sets = (_public, _captioned, _synthetic, _labelled, _scenes)
         steps += [partial(write, root, words) for write in sets]
-        for step in tqdm(steps, "mini", unit="set", disable=None):
+        # a log gets a line now and then
+        pause = 0.1 if sys.stderr.isatty() else 15
+        for step in tqdm(steps, "mini", unit="set", mininterval=pause, ascii=True):
             step()
         shutil.copytree(MINI_WEIGHTS, root / "models")
         manifest = _manifest(root)

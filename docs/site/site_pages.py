@@ -18,7 +18,7 @@ import nbformat
 
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.report import world_in_words
-from fedmuscle_lib.reproduce.index import made
+from fedmuscle_lib.reproduce.index import in_order
 
 ROOT = Path(__file__).resolve().parents[2]
 _MODULES = {
@@ -87,13 +87,15 @@ def _contents(root: Path) -> str:
     groups: dict[str, list[tuple[str | None, Path]]] = {}
     groups["Lessons"] = [(None, path) for path in lessons(root) if path.parent.name == "lessons"]
     groups["Tables and figures of the paper"] = [
-        (None, path) for path in sorted(notebooks(root), key=_in_order) if _of_paper(path)
+        (None, path)
+        for path in sorted(notebooks(root), key=lambda path: in_order(path.stem))
+        if _of_paper(path)
     ]
     groups["Other notebooks"] = [(None, path) for path in notebooks(root) if not _of_paper(path)]
     for profile in PROFILES:
         groups[f"Results: {profile}"] = [
             (each.folder.name, each.page)
-            for each in sorted(everything, key=lambda each: _in_order(each.folder))
+            for each in sorted(everything, key=lambda each: in_order(each.folder.name))
             if each.profile == profile
         ]
     groups["Solutions"] = [
@@ -115,12 +117,6 @@ def _contents(root: Path) -> str:
 
 def _of_paper(path: Path) -> bool:
     return re.match(r"(table|figure)\d", path.stem) is not None
-
-
-def _in_order(path: Path) -> tuple[str, int]:
-    """Table 2 stands before Table 11, and tables before figures."""
-    name, number = re.match(r"(\D*)(\d*)", path.stem).groups()  # type: ignore[union-attr]  # it matches everything
-    return {"figure": "u"}.get(name, name), int(number or 0)
 
 
 # --- what stands on them
@@ -195,7 +191,7 @@ def _about(reference: Reference, among: list[Reference]) -> str:
     """A note on whose results the page shows, and where its notebook, others' results and its files
     are.
     """
-    by, here = made(reference.folder), reference.folder
+    here = reference.folder
     others = [
         other for other in among if other.notebook == reference.notebook and other != reference
     ]
@@ -203,10 +199,7 @@ def _about(reference: Reference, among: list[Reference]) -> str:
         f"[{other.folder.name}, {other.profile}]({relpath(other.page, here)})" for other in others
     ]
     files = [path.name for path in sorted(here.iterdir()) if path.suffix in (".csv", ".svg")]
-    lines = [
-        f"This page has results of the profile `{reference.profile}`, runs: {by.runs or 'none'},"
-        f" {by.when}."
-    ]
+    lines = [f"This page has results of the profile `{reference.profile}`."]
     lines += [f"The code is in the [notebook]({relpath(reference.notebook, here)})."]
     lines += [f"The same notebook elsewhere: {'; '.join(links)}."] if links else []
     lines += [f"Files: {', '.join(f'[{name}]({name})' for name in files)}."]

@@ -41,6 +41,10 @@ def command(
             help="Compute nothing: show the runs that came with the repository, or are stored.",
         ),
     ] = False,
+    first_public: Annotated[
+        bool,
+        typer.Option("--first-public", help="Of a notebook's several public sets, the first."),
+    ] = False,
     scheduler: Annotated[
         str | None,
         typer.Option(metavar="tcp://HOST:PORT", help="A Dask scheduler whose workers compute."),
@@ -59,6 +63,7 @@ def command(
         output,
         own,
         shipped_only=shipped_only,
+        first_public=first_public,
         scheduler=scheduler,
     )
     for outcome in outcomes:

@@ -12,7 +12,6 @@ import typer
 from fedmuscle_lib.core.files import read_json, write
 from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE, flat, reference_parameters, runs_of
 from fedmuscle_lib.report.provenance import option, write_provenance
-from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.runs import SYSTEMS, Entry, default_store, named
 from fedmuscle_lib.runs.archive import ARCHIVE
 
@@ -127,7 +126,6 @@ def ship(
         for folder, addresses in asked.items():
             _mark(folder)
             print(f"{folder}: {len(addresses)} runs shipped")
-        index(profile)  # which now calls them shipped
 
 
 def _addresses(folder: Path) -> set[str]:

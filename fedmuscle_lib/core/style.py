@@ -93,6 +93,8 @@ def save(figure: Figure, folder: Path, name: str, about: str = "") -> Path:
             content, format="svg", metadata={"Date": None}, bbox_inches="tight", pad_inches=0.08
         )
     put(path, content.getvalue())
+    # IPython keeps this beside the image, so that a page of the notebook can link the file
+    setattr(figure, "_repr_mimebundle_", lambda **_: ({}, {"figure": name}))  # noqa: B010
     return path
 
 

@@ -1,7 +1,6 @@
-"""The program of one child process: execute a notebook in the current folder and write it down.
+"""The program of a notebook's process: execute it in the current folder and write its pages.
 
-``children`` runs this file by its path, so that a child starts without importing torch and the rest
-of the library; its kernel does that.
+It imports no torch; its kernel does that.
 """
 
 from __future__ import annotations
@@ -9,85 +8,99 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 from jupyter_client import AsyncKernelManager
 
-PATIENCE = 15  # seconds that an interrupted child has to shut its kernel down
+from fedmuscle_lib.core.errors import line_of
+from fedmuscle_lib.core.files import write
+from fedmuscle_lib.core.notebooks import OUTCOME
+from fedmuscle_lib.reproduce.pages import EXECUTED, PART, export
 
 
-class _UnixSockets(AsyncKernelManager):
+class _Relay(logging.Handler):
+    """Print what cells print, each line after the name of the notebook's folder; papermill's own
+    remarks, and the text forms of displayed tables, end no line.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.levelno > logging.INFO or text.endswith("\n"):
+            for line in filter(str.strip, text.splitlines()):
+                print(f"{self.name}: {line}", file=sys.stderr, flush=True)
+
+
+class _Sockets(AsyncKernelManager):
     """A kernel that nobody on the network can reach, and that races nobody for ports."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(
-            transport="ipc",
-            ip=os.path.join(os.environ["JUPYTER_RUNTIME_DIR"], str(os.getpid())),
-            **options,
-        )
+        super().__init__(transport="ipc", ip=f"{gettempdir()}/fm-{os.getpid()}", **options)
 
 
-def main(spec: dict[str, Any]) -> int:
-    """Execute ``spec["notebook"]`` with ``spec["parameters"]`` into ``spec["part"]``, which holds
-    the error if this returns 1.
+def main(notebook: str, folder: str, parameters: dict[str, Any], parent: int) -> None:
+    """Execute ``notebook`` into ``folder``, and write there how it went.
+
+    Paths are relative, because papermill writes them into the notebook.
     """
-    # seconds; the parent, which imports this module for its constant, does without
-    import papermill
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    import papermill  # seconds, for which the thread does not wait
 
-    threading.Thread(
-        target=_end_with_parent, args=(spec["parent"], spec["scratch"]), daemon=True
-    ).start()
-    logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stdout)
-    logging.getLogger("papermill").addFilter(_was_printed)
-    options: dict[str, Any] = {
-        "log_output": True,
-        "progress_bar": False,
-        "cwd": ".",
-        "kernel_name": "python3",
-        "language": "python",
-    }
-    if len(os.environ["JUPYTER_RUNTIME_DIR"]) < 80:  # a socket's path has at most 104 characters
-        options["kernel_manager_class"] = _UnixSockets
+    place, started = Path(folder), time.monotonic()
+    relay = _Relay()
+    relay.name = place.name
+    logging.basicConfig(level=logging.INFO, handlers=[relay])
+    failure = missing = None
     try:
         papermill.execute_notebook(
-            spec["notebook"], spec["part"], parameters=spec["parameters"], **options
+            notebook,
+            os.path.join(folder, PART),
+            parameters,
+            log_output=True,
+            progress_bar=False,
+            kernel_name="python3",
+            language="python",
+            kernel_manager_class=_Sockets,
         )
-    except papermill.PapermillExecutionError:
-        return 1
+        os.replace(place / PART, place / EXECUTED)
+        export(place / EXECUTED, Path())
+    except papermill.PapermillExecutionError as error:
+        if error.ename == "NotStored":
+            missing = error.evalue
+        else:
+            failure = f"cell {error.cell_index}: {error.ename}: {error.evalue}"
     except Exception as error:  # a dead kernel, a full disk
-        print(f"{type(error).__name__}: {' '.join(str(error).split())}", flush=True)
-        return 1
-    return 0
+        failure = f"{type(error).__name__}: {error}"
+    result = {
+        "notebook": place.name,
+        "parameters": parameters,
+        "seconds": round(time.monotonic() - started, 1),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
+        "failure": failure and line_of(failure),
+        "missing": missing,
+    }
+    if os.getppid() == parent:  # else it was not the notebook that failed
+        write(place / OUTCOME, json.dumps(result, indent=1))
 
 
-def _was_printed(record: logging.LogRecord) -> bool:
-    """Return whether a cell printed this: then it ends a line, unlike papermill's remarks and the
-    text forms of displayed tables.
-    """
-    return record.levelno > logging.INFO or str(record.msg).endswith("\n")
-
-
-def _end_with_parent(parent: int, scratch: str) -> None:
-    """Interrupt this process when its parent is gone, as if by Ctrl-C, and leave nothing of its
-    scratch if that is not enough.
+def _end_with(parent: int) -> None:
+    """Interrupt this process when its parent is gone, and end it if that is not enough; its kernel
+    watches it.
     """
     while os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(PATIENCE)
-    shutil.rmtree(scratch, ignore_errors=True)
+    time.sleep(15)
     os._exit(1)
 
 
 if __name__ == "__main__":
-    spec = json.loads(sys.argv[1])
     try:
-        sys.exit(main(spec))
-    finally:
-        if os.getppid() != spec["parent"]:  # which would have removed it
-            shutil.rmtree(spec["scratch"], ignore_errors=True)
+        main(*json.loads(sys.argv[1]))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmuscle_lib.core.files import read_json, user_path
 from fedmuscle_lib.core.notebooks import (
     NOTEBOOKS,
+    Parameter,
     committed,
     declared,
     fits,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:  # a help page waits for no torch
 
 ALL = "all"  # in the place of a name
 _NOTEBOOK_DECIDES = {"algorithm", "public", "profile", "seed"}  # settings that are no overrides
+_log = logging.getLogger("fedmuscle")
 
 
 def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
@@ -47,75 +50,85 @@ def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
 
 
 def plan(
-    paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]
+    paths: Sequence[Path],
+    common: dict[str, Any],
+    wanted: dict[str, Any],
+    first_public: bool = False,
 ) -> dict[Path, dict[str, Any]]:
-    """Return what each notebook is given: of ``common`` what it declares, and ``wanted`` parameters
-    and settings.
+    """Return what each notebook is given: of ``common`` and ``wanted`` what it declares, and of
+    ``wanted`` settings as its parameter ``overrides``.
 
-    papermill itself would only warn of an unknown parameter and run with the default.
+    A notebook has its committed parameters where none are given. papermill itself would only warn
+    of an unknown parameter and run with the default.
+
+    Args:
+        first_public: give a notebook of several public sets its first one alone.
 
     Raises:
-        ValueError: listing everything that is wrong with ``wanted`` or with a type.
+        ValueError: listing everything that is wrong with ``wanted``.
     """
     from fedmuscle_lib.runs.settings import parse
 
-    types = {path: declared(path) for path in paths}
-    kinds = {path: settings_of(path) for path in paths}
-    places = set().union(*(kind.places() for kind in kinds.values()))
-    wanted = _absolute(wanted, places)
-    parameters = {name for own in types.values() for name in own}
-    known = {name for kind in kinds.values() for name in kind.model_fields}
-    decided = {
-        name: value for name, value in wanted.items() if name in parameters & _NOTEBOOK_DECIDES
-    }
-    settings = {
-        name: value for name, value in wanted.items() if name in known and name not in decided
-    }
     problems = [f"{name} has an option of its own" for name in wanted if name in common]
-    problems += [
-        f"no parameter or setting {name!r}{meant(name, parameters | known)}"
-        for name in wanted
-        if name not in parameters and name not in settings
-    ]
-    if (others := settings.keys() - parameters) and "overrides" not in parameters:
-        problems.append(f"no chosen notebook takes settings ({', '.join(sorted(others))})")
     overrides = wanted.get("overrides", {})
     if isinstance(overrides, dict):
-        overrides = _absolute(overrides | settings, places)
-        for kind in dict.fromkeys(kinds.values()):
-            of_kind = _of_kind(overrides, kind, known)
-            problems += [
-                f"{name} is the notebook's choice, not an override"
-                for name in of_kind
-                if name in _NOTEBOOK_DECIDES
-            ]
-            try:
-                parse(
-                    kind, _of_kind({"profile": common["profile"]} | decided, kind, known) | of_kind
-                )
-            except ValueError as error:
-                problems.append(str(error))
-    given = {}
-    for path, own in types.items():
-        rest = overrides  # settings that the notebook does not declare go there
-        if isinstance(overrides, dict):
-            rest = {
-                name: value
-                for name, value in _of_kind(overrides, kinds[path], known).items()
-                if name not in own
-            }
-        every = common | wanted | ({"overrides": rest} if rest else {})
-        given[path] = {
-            name: every[name] for name in own if name in every
-        }  # in the notebook's order, in which it names its folder too
-        for name, value in given[path].items():
-            if not fits(value, own[name].type):
-                problems.append(f"{path.stem}: {name} is a {own[name].type}, not {value!r}")
-            if value in ([], "", {}) and own[name].value:
-                problems.append(f"{path.stem}: {name} is empty")
+        wanted = {name: v for name, v in wanted.items() if name != "overrides"} | overrides
+    planned: dict[Path, dict[str, Any]] = {}
+    known: set[str] = set()
+    taken: set[str] = set()
+    for path in paths:
+        own, kind = declared(path), settings_of(path)
+        known |= own.keys() | kind.model_fields.keys()
+        settings = {name: value for name, value in wanted.items() if name in kind.model_fields}
+        for name in kind.places() & settings.keys():  # a notebook runs in its own folder
+            settings[name] = str(place := user_path(str(settings[name]), name).absolute())
+            problems += [] if place.exists() else [f"{name}: {place}: no such folder"]
+        rest = {name: v for name, v in settings.items() if name not in own and "overrides" in own}
+        every = common | wanted | settings | ({"overrides": rest} if rest else {})
+        if first_public and "publics" in own:
+            every = {"publics": own["publics"].value[:1]} | every
+            left = [name for name in own["publics"].value if name not in every["publics"]]
+            _log.info("%s: without %s; PUBLICS=all adds them", path.stem, ", ".join(left))
+        # in the notebook's order, in which it names its folder too
+        given = {name: every[name] for name in own if name in every}
+        taken |= given.keys() | rest.keys()
+        problems += _faults(path.stem, own, given)
+        problems += [
+            f"{name} is the notebook's choice, not an override"
+            for name in _NOTEBOOK_DECIDES & rest.keys()
+        ]
+        try:
+            parse(kind, {"profile": common["profile"]} | settings)
+        except ValueError as error:
+            problems.append(str(error))
+        planned[path] = _committed(path, own, given)
+    problems += [
+        f"no parameter or setting {name!r}{meant(name, known)}"
+        for name in wanted
+        if name not in taken
+    ]
     if problems:
-        raise ValueError("; ".join(problems))
-    return given
+        raise ValueError("; ".join(dict.fromkeys(problems)))
+    return planned
+
+
+def _faults(notebook: str, own: dict[str, Parameter], given: dict[str, Any]) -> Iterator[str]:
+    for name, value in given.items():
+        if not fits(value, own[name].type):
+            yield f"{notebook}: {name} is a {own[name].type}, not {value!r}"
+        if value in ([], "", {}) and own[name].value:
+            yield f"{notebook}: {name} is empty"
+
+
+def _committed(path: Path, own: dict[str, Parameter], given: dict[str, Any]) -> dict[str, Any]:
+    """``given``, and committed values of parameters that the saved file has otherwise."""
+    usual = {name: v for name, v in committed(path).items() if v != own[name].value}
+    if told := ", ".join(f"{name} = {own[name].value!r}" for name in usual.keys() - given.keys()):
+        _log.warning(
+            f"{path.stem}: the saved notebook's {told} is not used, but the committed value;"
+            f" -p NAME=VALUE uses it, `git restore {os.path.relpath(path)}` drops what was saved"
+        )
+    return usual | given
 
 
 def settings_of(path: Path) -> type[RunSettings]:
@@ -134,40 +147,6 @@ def _metadata(path: Path) -> dict[str, Any]:
     return read_json(path).get("metadata", {}).get("fedmuscle", {})
 
 
-def _of_kind(
-    overrides: dict[str, Any], kind: type[RunSettings], known: Collection[str]
-) -> dict[str, Any]:
-    """Of settings for notebooks of several systems, those of one; what is no system's setting
-    stays, to be refused.
-    """
-    return {
-        name: value
-        for name, value in overrides.items()
-        if name in kind.model_fields or name not in known
-    }
-
-
-def unsaved(path: Path) -> tuple[dict[str, Any], str]:
-    """Return the committed values of parameters that the file has otherwise, and a sentence about
-    them; both empty if there are none.
-    """
-    saved = {name: parameter.value for name, parameter in declared(path).items()}
-    if not (
-        usual := {name: value for name, value in committed(path).items() if value != saved[name]}
-    ):
-        return {}, ""
-    changes = ", ".join(
-        f"{name} = {saved[name]!r} (committed: {value!r})" for name, value in usual.items()
-    )
-    return (
-        usual,
-        (
-            f"{path.stem}: the saved notebook's {changes} is not used; "
-            f"-p NAME=VALUE uses it, `git restore {os.path.relpath(path)}` drops what was saved"
-        ),
-    )
-
-
 def folder_of(path: Path, given: dict[str, Any]) -> str:
     """Return the name of the folder of results that the notebook writes to when it is given
     ``given``.
@@ -183,31 +162,15 @@ def in_reference(path: Path, reference: Path, given: dict[str, Any]) -> list[dic
     with the parameters of the results there or, where there are none, of the usual ones. Without,
     it is each of the notebook's folders, with its own.
     """
-    declares = declared(path)
 
     def as_made(folder: Path) -> dict[str, Any]:
-        return {
-            name: value for name, value in reference_parameters(folder).items() if name in declares
-        } | given
+        theirs = reference_parameters(folder)
+        return {name: theirs[name] for name in declared(path) if name in theirs} | given
 
     there = reference / folder_of(path, given)
-    usual = as_made(there if there.is_dir() else reference / path.stem)
-    if given.keys() - {"profile", "output"}:
-        return [usual]
-    others = [(folder.name, as_made(folder)) for folder in sorted(reference.glob(f"{path.stem}_*"))]
-    return [
-        usual,
-        *(parameters for name, parameters in others if folder_of(path, parameters) == name),
-    ]
-
-
-def _absolute(overrides: dict[str, Any], places: Collection[str]) -> dict[str, Any]:
-    """``overrides`` with absolute paths, since a notebook runs in its own folder."""
-    paths = {
-        name: value
-        for name, value in overrides.items()
-        if name in places and isinstance(value, str | Path) and "\0" not in str(value)
-    }
-    return overrides | {
-        name: str(user_path(value, name).resolve()) for name, value in paths.items()
-    }
+    found = [as_made(there if there.is_dir() else reference / path.stem)]
+    if not given.keys() - {"profile", "output"}:
+        for folder in sorted(reference.glob(f"{path.stem}_*")):
+            if folder_of(path, parameters := as_made(folder)) == folder.name:
+                found.append(parameters)
+    return found

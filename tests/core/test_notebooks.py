@@ -17,10 +17,8 @@ from fedmuscle_lib.core.notebooks import (
     results_folder,
     written,
 )
-from fedmuscle_lib.reproduce import overview, select
+from fedmuscle_lib.reproduce import plan, select
 from fedmuscle_lib.reproduce.estimate import announcement, needed
-from fedmuscle_lib.reproduce.grid import reproduce
-from fedmuscle_lib.reproduce.plan import unsaved
 
 PARAMETERS = """profile: str = "mini"
 seeds: list = [0]
@@ -126,7 +124,7 @@ def test_a_folders_name_is_one_whatever_the_values_are(clone):
     assert len(folder_name("table", "mini", {"overrides": many}, clone)) < 30
 
 
-def test_saved_parameters_are_not_the_notebooks_own(clone, monkeypatch):
+def test_saved_parameters_are_not_the_notebooks_own(clone, caplog):
     path = notebook(
         clone,
         parameters=PARAMETERS.replace(
@@ -136,37 +134,9 @@ def test_saved_parameters_are_not_the_notebooks_own(clone, monkeypatch):
     assert declared(path)["overrides"].value == {"rounds": 5}
     assert committed(path)["overrides"] == {} and committed(path)["fresh"] == 1
     assert folder_name("table", "mini", {"overrides": {"rounds": 5}}, clone) == "table_rounds=5"
-    usual, told = unsaved(path)
-    assert usual == {"overrides": {}}
-    assert (
-        told.startswith(
-            "table: the saved notebook's overrides = {'rounds': 5} (committed: {}) is not used; "
-        )
-        and "git restore" in told
-    )
-    assert unsaved(notebook(clone, "mine", parameters="a: int = 2")) == (
-        {},
-        "",
-    ), "git does not know it"
-
-
-@pytest.mark.slow
-def test_the_grid_uses_committed_parameters_and_says_so(clone, tmp_path, caplog):
-    notebook(
-        clone,
-        parameters=PARAMETERS.replace("{}", '{"rounds": 5}'),
-        cells=["print('rounds' in overrides, overrides)"],
-    )
-    with caplog.at_level("INFO", "fedmuscle"):
-        (outcome,) = reproduce(
-            output=tmp_path / "results", folder=clone, reference=clone.parent / "figures"
-        )
-    assert (
-        outcome.failure is None
-        and outcome.notebook == "table"
-        and outcome.parameters["overrides"] == {}
-    )
-    assert "table: False {}" in caplog.text and "(committed: {}) is not used" in caplog.text
+    given = plan([path], {"profile": "mini"}, {})
+    assert given[path] == {"profile": "mini", "overrides": {}}
+    assert "the saved notebook's overrides = {'rounds': 5} is not used" in caplog.text
 
 
 def test_a_changed_parameter_leaves_the_usual_results_alone(clone, tmp_path, monkeypatch):
@@ -209,54 +179,16 @@ def test_a_parameters_cell_that_is_not_python_is_named(tmp_path):
 # --- what would run, and for how long
 
 
-def test_the_reference_says_what_a_notebook_needs(clone):
-    figures = reference(clone)
-    path = clone / "table.ipynb"
+def test_what_will_run_is_said_before_it_runs(clone, store):
+    figures, path = reference(clone), clone / "table.ipynb"
     assert needed(path, {"profile": "mini"}, figures) == {"local-0": 60, "fedmuscle-0": 60}
-    assert sum(needed(path, {"profile": "mini", "seeds": [1, 7]}, figures).values()) == 4 * 120, (
-        "a new seed takes as long as the last"
-    )
-    assert needed(path, {"profile": "mini", "publics": ["voc"]}, figures) is None
-    assert needed(notebook(clone, "other"), {"profile": "mini"}, figures) is None
-
-
-def test_what_will_run_is_said_before_it_runs(clone, monkeypatch):
-    figures, planned = (
-        reference(clone),
-        [(clone / "table.ipynb", {"profile": "mini", "seeds": [0, 1]})],
-    )
-    planned.append((notebook(clone, "other"), {"profile": "mini"}))
-    monkeypatch.setattr("fedmuscle_lib.reproduce.estimate._computed_here", lambda: {})
+    assert needed(path, {"profile": "mini", "setup": "setup2"}, figures) == {}
+    planned = [(path, {"seeds": [0, 1]}), (notebook(clone, "other"), {"profile": "mini"})]
     first, unknown, altogether, last = announcement(planned, figures, 2, False)
     assert first == "table: 4 runs, 6 min" and unknown.startswith("other: time unknown")
-    assert (
-        "4 runs to compute" in altogether
-        and "about 3 min at the pace of the reference's machine" in altogether
-        and "make figures" in last
-    )
-    monkeypatch.setattr(
-        "fedmuscle_lib.reproduce.estimate._computed_here", lambda: {"local-0": 120.0}
-    )
-    first, _, altogether, _ = announcement(planned, figures, 1, False)
-    assert first.endswith("; 1 computed here before")
-    assert "3 runs to compute" in altogether and "about 10 min at this machine's pace" in altogether
+    assert "4 runs, 3 min, 2 notebooks at a time" in altogether and "make figures" in last
     (line,) = announcement(planned, figures, 2, True)
-    assert line.startswith("Draws from shipped runs") and line.endswith("table, other")
-
-
-def test_the_overview_says_what_is_shown_at_once(clone):
-    reference(clone)
-    reference(clone, "narrow", publics=["voc"])
-    for name in ("narrow", "other"):
-        notebook(clone, name)
-    notebook(clone, "lesson", parameters="angle: int = 1")
-    assert overview(["mini"], clone, clone.parent / "figures").splitlines() == [
-        "| notebook | `mini` |",
-        "| --- | --- |",
-        "| [narrow](narrow.ipynb) | shown at once with `publics = ['voc']` |",
-        "| [other](other.ipynb) | to compute |",
-        "| [table](table.ipynb) | shown at once (2 runs; 2 min to compute) |",
-    ]
+    assert line.startswith("Draws stored and shipped runs") and line.endswith("table, other")
 
 
 def test_notebooks_outside_the_core_run_if_they_are_named(tmp_path):
