@@ -236,7 +236,7 @@ class Aggregator:
             raise RefusedMessage(f"user {user}: the signature is not by its key")
         if (ours := self.terms.public.get(reads)) is None:
             raise RefusedMessage(f"user {user} reads {reads}, which the public set has not")
-        if public not in (None, ours):
+        if public != ours:
             raise RefusedMessage(
                 f"user {user} has another public set: its {reads} have the SHA-256"
                 f" {public[:16]!r}..., ours {ours[:16]}..."

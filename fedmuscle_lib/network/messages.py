@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -27,7 +27,7 @@ from fedmuscle_lib.network.terms import Terms
 SERVICE = "fedmuscle.Aggregator"
 MOST_HEAD = 1 << 16  # bytes
 ROOM = MOST_HEAD + (1 << 12)  # bytes that a message may have beside its numbers
-REPRESENTATIONS, CONTENT = "z", "content"
+REPRESENTATIONS = "z"
 _LENGTH = 4  # bytes
 
 
@@ -51,8 +51,8 @@ class Challenge(Head):
 
 
 class Join(Head):
-    """A party proves who it is and says which public set it has: ``public``, of what its model
-    reads; None if it will fetch the set.
+    """A party proves who it is and says which public set it has: ``public``, the SHA-256 of
+    what its model reads.
     """
 
     user: int
@@ -60,7 +60,7 @@ class Join(Head):
     key: str
     signature: str
     reads: Modality
-    public: str | None
+    public: str
 
 
 class Welcome(Head):
@@ -72,23 +72,6 @@ class Welcome(Head):
 
     session: str
     round: int | None
-
-
-class Fetch(Head):
-    """A party asks for files of the public set, from one on: its images in the order of their
-    names, then their captions.
-    """
-
-    first: int = Field(ge=0)
-
-
-class Files(Head):
-    """Files of the public set by name, one behind the other in the tensor ``content`` of bytes."""
-
-    names: tuple[Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f]{1,200}$")], ...] = Field(
-        min_length=1
-    )
-    sizes: tuple[Annotated[int, Field(ge=0)], ...]
 
 
 class Ready(Head):

@@ -38,7 +38,6 @@ from fedmuscle_lib.network.messages import (
     pack,
     unpacked_reply,
 )
-from fedmuscle_lib.network.public import fetch
 from fedmuscle_lib.network.service import Connection
 from fedmuscle_lib.network.terms import PartyFile, Terms
 from fedmuscle_lib.runs.settings import try_device
@@ -113,30 +112,13 @@ class Party:
                     time.sleep(AGAIN)
 
     def _join(self) -> int | None:
-        """Be where the next round begins, with the public set and with what the server may not know
-        of the last one.
-        """
-        round = self._connection.join(self.file.user, self._key, self._agree)
-        if not self._clients:
-            self._tell(
-                f"user {self.file.user}: fetches the public set to {self.file.public_folder}"
-            )
-            most = 1e6 * self.file.limits.fetch
-            fetch(
-                self._connection.call,
-                self.file.public_folder,
-                self.file.user,
-                self._terms,
-                self.file.reads,
-                most,
-            )
-            round = self._connection.join(self.file.user, self._key, self._agree)
-        round = self._possible(round)
+        """Be where the next round begins, and tell what the server may not know of the last one."""
+        round = self._possible(self._connection.join(self.file.user, self._key, self._agree))
         self._stand_at(self._terms.rounds if round is None else round)
         self._say_finished()
         return round
 
-    def _agree(self, terms: Terms) -> tuple[Modality, str | None]:
+    def _agree(self, terms: Terms) -> tuple[Modality, str]:
         """Check the terms against the party's own limits; returns what its model reads of the
         public set, and the SHA-256 of it.
         """
@@ -154,8 +136,6 @@ class Party:
             self._terms, self._agreed = terms, True
         if self._terms != terms:
             raise RefusedMessage("the server's terms are others than those that were agreed on")
-        if not self.file.public_folder.is_dir():
-            return self.file.reads, None
         digest = public_digest(self.file.public_folder, terms.public_size, self.file.reads)
         if not self._clients:
             self._begin(terms)

@@ -36,8 +36,7 @@ def serve(
     with alone(file.folder), fixed_state(file.threads):
         history = History(file.folder, terms)
         aggregator = Aggregator(terms, public_keys, history, file.bounds, tell)
-        public = None if isinstance(file.public, dict) else file.public
-        with listening(aggregator, file.address, file.certificate, file.key, public) as address:
+        with listening(aggregator, file.address, file.certificate, file.key) as address:
             where = f"{terms.name!r} at {address}, {'without TLS' if file.insecure else 'over TLS'}"
             tell(
                 f"{where}: round {history.finished + 1} of {terms.rounds} waits for"

@@ -33,7 +33,6 @@ from fedmuscle_lib.network.messages import (
     pack,
     unpack,
 )
-from fedmuscle_lib.network.public import part
 from fedmuscle_lib.network.terms import Address, Limits, Terms
 
 _SESSION = "session"  # metadata of calls
@@ -67,22 +66,14 @@ class Calls:
     name.
     """
 
-    def __init__(self, aggregator: Aggregator, public: Path | None) -> None:
-        self._aggregator, self._public = aggregator, public
+    def __init__(self, aggregator: Aggregator) -> None:
+        self._aggregator = aggregator
 
     def hello(self, content: bytes, secret: str) -> bytes:
         return pack(self._aggregator.hello(unpack("somebody", messages.Hello, content)[0].user))
 
     def join(self, content: bytes, secret: str) -> bytes:
         return pack(self._aggregator.join(unpack("somebody", messages.Join, content)[0]))
-
-    def fetch(self, content: bytes, secret: str) -> bytes:
-        user = self._aggregator.user_of(secret)
-        return part(
-            self._public,
-            self._aggregator.terms.public_size,
-            unpack(f"user {user}", messages.Fetch, content)[0].first,
-        )
 
     def ready(self, content: bytes, secret: str) -> bytes:
         user = self._aggregator.user_of(secret)
@@ -106,7 +97,7 @@ class Calls:
         )
 
 
-METHODS = ("hello", "join", "fetch", "ready", "exchange", "finished")
+METHODS = ("hello", "join", "ready", "exchange", "finished")
 
 
 def _handler(method: Callable[[bytes, str], bytes]) -> grpc.RpcMethodHandler:
@@ -129,19 +120,17 @@ def listening(
     address: Address,
     certificate: Path | None,
     key: Path | None,
-    public: Path | None = None,
 ) -> Iterator[Address]:
     """Listen inside; yields the address with its port.
 
     Args:
-        public: folder of the public set that parties may fetch.
         certificate, key: of TLS, in PEM; none for plain text, which only loopback may have.
 
     Raises:
         OSError: the address can't be listened at.
         DataError: the certificate or the key can't be read.
     """
-    calls, parties = Calls(aggregator, public), len(aggregator.users)
+    calls, parties = Calls(aggregator), len(aggregator.users)
     options = {
         "so_reuseport": 0,
         "max_receive_message_length": aggregator.terms.largest_batch + ROOM,
@@ -222,7 +211,7 @@ class Connection:
         self,
         user: int,
         key: Ed25519PrivateKey,
-        agree: Callable[[Terms], tuple[Modality, str | None]],
+        agree: Callable[[Terms], tuple[Modality, str]],
     ) -> int | None:
         """Begin a session; returns the round to go on with, or None if all are over.
 

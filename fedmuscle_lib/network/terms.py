@@ -203,8 +203,7 @@ class ServerFile(_Table):
         folder: of its state and its history.
         users: who may join: the file of each user's public key, by number.
         terms: :class:`Terms` without ``public``.
-        public: the folder of the public set, which parties may fetch, or the digests of one that
-            the server does not have.
+        public: the folder of the public set, or the digests of one that the server does not have.
         certificate, key: of TLS, in PEM.
         insecure: whether there is no TLS; on loopback alone.
         bounds: how long it waits.
@@ -256,7 +255,6 @@ class Limits(_Table):
         rounds: it takes part in.
         seconds: from its start to its end.
         megabytes: of representations that it sends, in all.
-        fetch: megabytes of a public set that it fetches if its data folder has none.
         wait: seconds for a server that is silent or gone.
         replies: forms of a reply that it takes part in. By all but "gradient" it sees the others'
             representations, and they see its own.
@@ -266,7 +264,6 @@ class Limits(_Table):
     rounds: int = Field(1000, ge=1)
     seconds: float = Field(7 * 86400, gt=0)
     megabytes: float = Field(10_000, gt=0)
-    fetch: float = Field(2000, ge=0)
     wait: float = Field(900, gt=0)
     replies: tuple[Literal["gradient", "factored", "dense"], ...] = ("gradient",)
     report: bool = False
@@ -396,7 +393,7 @@ class PartyFile(_Table):
 
     @property
     def public_folder(self) -> Path:
-        """Where the public set is, or is fetched to."""
+        """Where the public set is."""
         return self.data / PUBLIC_SETS[self.public]
 
 

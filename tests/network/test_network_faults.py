@@ -19,13 +19,13 @@ import pandas as pd
 import pytest
 import torch
 from processes import alive, eventually
+from relay import Relay
 from toys import USERS, Breaks, Net, in_one_process, serve_alone, take_part_alone
 
 from fedmuscle_lib.network import service
 from fedmuscle_lib.network.aggregator import Aggregator
 from fedmuscle_lib.network.history import LOST, History, alone
 from fedmuscle_lib.network.messages import SERVICE, Challenge, Hello
-from fedmuscle_lib.network.relay import Relay
 from fedmuscle_lib.network.service import Connection
 from fedmuscle_lib.network.terms import Limits
 from fedmuscle_lib.runs.store import unpacked

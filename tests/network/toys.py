@@ -194,10 +194,7 @@ class Net:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """A server that does no round."""
-        folder = self.file.public if isinstance(self.file.public, Path) else None
-        with listening(
-            self.aggregator(), self.address, self.file.certificate, self.file.key, folder
-        ):
+        with listening(self.aggregator(), self.address, self.file.certificate, self.file.key):
             yield
 
     def aggregator(self) -> Aggregator:
