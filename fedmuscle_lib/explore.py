@@ -186,7 +186,7 @@ class Explorer:
         tried.
         """
         s = histories[-1].settings
-        delta = report.delta(histories).delta.iloc[-1]
+        delta = report.deltas(report.ends(report.tidy(histories))).delta.iloc[-1]
         said = (
             f"{report.label(s.algorithm)}, {s.rounds} rounds: Δ over local training {delta:+.1f} %,"
             " on one seed."

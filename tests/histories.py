@@ -127,22 +127,3 @@ def as_runs(table):
         run = [make(algorithm, list(means), public=public)]
         runs += report.as_arm(run, setting) if setting else run
     return runs
-
-
-def with_deltas(deltas, *, seed=0, public="voc"):
-    """A run of each algorithm of ``deltas``, which has that Delta, and one of local training."""
-    return [
-        history(name, [40 + 0.4 * delta] * 6, seed=seed, public=public)
-        for name, delta in {"local": 0, **deltas}.items()
-    ]
-
-
-def spread_runs():
-    """Three seeds on which FedMuscle is clearly above self for users 1 and 2, clearly below for 3,
-    and undecided for the rest.
-    """
-    gains = {0: (5, 5, -5, 0, 0, 0), 1: (5.1, 5.2, -5.1, 3, -3, 1), 2: (5.2, 5.1, -5.2, -3, 3, -1)}
-    runs = [history(name, [40] * 6, seed=seed) for seed in gains for name in ("local", "self")]
-    return runs + [
-        history("fedmuscle", [40 + g for g in row], seed=seed) for seed, row in gains.items()
-    ]

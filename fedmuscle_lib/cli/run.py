@@ -63,8 +63,9 @@ def show(histories: list[History]) -> None:
         print(history.remark)
     if len(histories) == 2:
         for phase in (report.HEADLINE, report.OTHER_MOMENT):
-            table = report.delta(histories, phase).set_index("algorithm")
-            row = table.loc[history.settings.algorithm]
+            rows = report.ends(report.tidy(histories), phase)
+            table = report.deltas(rows, report.printed(history.settings))
+            row = table.set_index("algorithm").loc[history.settings.algorithm]
             undefined = row.delta != row.delta
             value = "undefined: a local metric is 0" if undefined else f"{row.delta:+.2f} %"
             print(f"Delta {phase.replace('_', ' ')}: {value}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmuscle_lib.fedmuscle.arms import (
+    BASELINE,
     TUNED_BASELINE,
     UNFORGETTING,
     alignment_steps,
@@ -121,7 +122,8 @@ def run_points(
     """Compute or fetch the runs of an ablation: every arm at every point, on every seed.
 
     A tuned arm has the same run at all points, since it has its own recipe; an arm that reads
-    nothing of what is varied has one too.
+    nothing of what is varied has one too. Where nothing is to be computed, points without a run of
+    local training or FedMuscle are left out.
 
     Args:
         common: settings of all runs.
@@ -146,7 +148,12 @@ def run_points(
         for seed in seeds
         for name in possible
     ]
-    return _at_points(planned, compute)
+    needed = {BASELINE, "fedmuscle"}.intersection(possible)
+    found = _at_points(planned, compute)
+    if whole := [one for one in found if needed <= {run.arm for run in one.histories}]:
+        return whole
+    run_all([settings for *_, settings in planned])  # which computes them, or says what is missing
+    return _at_points(planned)
 
 
 def run_groups(
@@ -304,7 +311,7 @@ def _at_points(
     """
     keyed = [((*varied.items(), arm), arm, settings) for varied, arm, settings in planned]
     points: dict[Any, list[History]] = {}
-    for (*varied, _), history in obtained(keyed, compute):
+    for (*varied, _), history in obtained(keyed, compute, whole=False):
         points.setdefault(tuple(varied), []).append(history)
     return [Point(dict(varied), tuple(histories)) for varied, histories in points.items()]
 

@@ -147,12 +147,13 @@ def _settings(
 
 
 def obtained(
-    planned: Sequence[tuple[Key, str, Settings]], compute: bool = True
+    planned: Sequence[tuple[Key, str, Settings]], compute: bool = True, whole: bool = True
 ) -> list[tuple[Key, History]]:
     """Compute or fetch planned runs, each given by a key, its arm and settings.
 
-    Where nothing is to be computed, those that are stored stand for their key; a key of which none
-    is stored is left out if the paper does not have the arm.
+    Where nothing is to be computed, those that are stored stand for their key. A key of which none
+    is stored is left out: with ``whole`` only if the paper does not have the arm, without unless no
+    key has one.
     """
     found: Sequence[History | None]
     if compute and may_compute():
@@ -167,7 +168,8 @@ def obtained(
     ]
     there = {key for key, _ in named}
     lacking = [one for one in planned if one[0] not in there]
-    if needed := [one for _, arm, one in lacking if not added(arm) and setting_of(arm) in _PAPERS]:
+    papers = [one for _, arm, one in lacking if not added(arm) and setting_of(arm) in _PAPERS]
+    if needed := papers if whole or not there else []:
         run_all(needed)  # which computes them, or says what is missing
         return obtained(planned, compute)
     for key in dict.fromkeys(key for key, *_ in lacking):

@@ -169,18 +169,14 @@ class History:
         return pd.DataFrame(self.rows[name], columns=list(TABLES[name]))
 
 
-_MOST_GAIN = 1e9  # per cent; a mean of larger ones can overflow
-
-
 def columns_of(report: Report) -> dict[str, Any]:
     """What a party reports, by column; gain_percent is None where the metric of its own local
-    training is 0 or not known, or the gain is beyond belief.
+    training is 0 or not known.
     """
     gain = (
         100 * direction(report.metric) * (report.value / report.local - 1) if report.local else None
     )
-    told = gain is not None and abs(gain) <= _MOST_GAIN
-    return report.model_dump() | {"gain_percent": gain if told else None}
+    return report.model_dump() | {"gain_percent": gain}
 
 
 def listed(users: Iterable[int]) -> str:

@@ -9,7 +9,6 @@ of your own organisation does as well, and ``root`` then names what signed it.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -38,24 +37,20 @@ def make(folder: Path, users: Sequence[int], hosts: Sequence[str]) -> list[Path]
     """Write ``user_<number>.key`` and ``.pub`` of each user; for hosts ``server.key`` and
     ``server.pem``, the parties' root.
 
-    Nothing is replaced: a pair that is there already stays, and a new user's key can join it.
+    Nothing is replaced: what is there already stays, and a new user's key can join it.
 
     Args:
         hosts: names and addresses by which parties reach the server.
 
     Returns:
         The files that were written.
-
-    Raises:
-        ValueError: a host that is no name and no address.
-        FileExistsError: naming a file whose other half is not there.
     """
     folder.mkdir(parents=True, exist_ok=True)
     contents: dict[str, bytes] = {}
-    if hosts and _lack(folder / "server.pem", folder / "server.key"):
+    if hosts and not (folder / "server.pem").exists():
         contents |= _certificate(hosts)
     for user in users:
-        if _lack(folder / f"user_{user}.key", folder / f"user_{user}.pub"):
+        if not (folder / f"user_{user}.key").exists():
             key = Ed25519PrivateKey.generate()
             contents |= {
                 f"user_{user}.key": key.private_bytes(*_PRIVATE),
@@ -66,13 +61,6 @@ def make(folder: Path, users: Sequence[int], hosts: Sequence[str]) -> list[Path]
         with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)
     return [folder / name for name in contents]
-
-
-def _lack(*pair: Path) -> bool:
-    there = [path for path in pair if path.exists()]
-    if len(there) == 1:
-        raise FileExistsError(f"{there[0]}: its other half is missing; put it back, or remove both")
-    return not there
 
 
 def _certificate(hosts: Sequence[str]) -> dict[str, bytes]:
@@ -104,8 +92,6 @@ def _name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:
-        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", host):
-            raise ValueError(f"host: a name or an address without a port, not {host!r}") from None
         return x509.DNSName(host)
 
 

@@ -33,8 +33,6 @@ def serve(
     """
     terms = file.agreed()
     public_keys = {user: keys.public_key(path) for user, path in sorted(file.users.items())}
-    if len(set(public_keys.values())) < len(public_keys):
-        raise ValueError("users: two of them have the same key")
     with alone(file.folder), fixed_state(file.threads):
         history = History(file.folder, terms)
         aggregator = Aggregator(terms, public_keys, history, file.bounds, tell)

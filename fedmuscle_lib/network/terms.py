@@ -24,7 +24,6 @@ from fedmuscle_lib.muscle.temperature import check_temperatures
 from fedmuscle_lib.runs import settings as any_run
 from fedmuscle_lib.tasks import TASKS
 
-MOST = 30 * 86400.0  # seconds of any wait
 FORMAT = 1  # of messages and checkpoints; parties of another one are refused
 _HERE = "folder of the file"  # in pydantic's context: where relative paths start
 Place = Annotated[
@@ -190,9 +189,9 @@ class Bounds(_Table):
         fewest: parties without whom no round begins.
     """
 
-    start: float = Field(600, gt=0, le=MOST)
-    round: float = Field(600, gt=0, le=MOST)
-    batch: float = Field(60, gt=0, le=MOST)
+    start: float = Field(600, gt=0)
+    round: float = Field(600, gt=0)
+    batch: float = Field(60, gt=0)
     fewest: int = Field(2, ge=2)
 
 
@@ -213,7 +212,7 @@ class ServerFile(_Table):
 
     address: Address
     folder: Place
-    users: dict[Annotated[int, Field(ge=1)], Place] = Field(min_length=2)
+    users: dict[int, Place] = Field(min_length=2)
     terms: dict[str, Any]
     public: Place | dict[Modality, str]
     certificate: Place | None = None

@@ -28,7 +28,7 @@ def ablation(
     varied; the paper's points are hollow.
 
     Args:
-        rows: as ``report.delta_at_points`` returns them.
+        rows: as ``report.deltas`` returns them at points.
         x: the column that is drawn from left to right. A panel's values stand at equal distances,
             arms a little beside each other.
         axis: what the axis is called, with its unit, or what each panel's is.

@@ -1,6 +1,4 @@
-"""Costs of runs: bytes, computation, time and memory, beside the paper's, and the bytes of the
-three replies.
-"""
+"""Costs of runs: bytes, computation, time and memory, and the bytes of the three replies."""
 
 from __future__ import annotations
 
@@ -9,10 +7,9 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from fedmuscle_lib.core.randomness import batches
-from fedmuscle_lib.fedmuscle.arms import BASELINE
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.muscle.wire import REPLIES, paper_cost_gb, reply_nbytes
-from fedmuscle_lib.report.paper import beside_paper, paper_table
+from fedmuscle_lib.report.paper import paper_table
 from fedmuscle_lib.runs.history import History
 
 
@@ -43,38 +40,6 @@ def costs(histories: Sequence[History]) -> pd.DataFrame:
     means = groups.mean()
     means.insert(0, "runs", groups.size())
     return means.reset_index()
-
-
-def relative_costs(histories: Sequence[History]) -> pd.DataFrame:
-    """:func:`costs` as ratios, beside the paper's, for each algorithm.
-
-    Returns:
-        algorithm; flop_over_local (counted, of all users and rounds); paper_flop_over_local (of
-        Table 1's TeraFLOPS); seconds_over_local; uplink_mb and downlink_mb (10^6 bytes per user and
-        round); bytes_over_fedmuscle (both ways; local training sends none).
-
-    Raises:
-        ValueError: no run of local training or of FedMuscle to divide by.
-    """
-    ours = costs(histories)
-    if lacking := {BASELINE, "fedmuscle"} - set(ours.algorithm):
-        raise ValueError(f"relative costs need a run of {' and of '.join(sorted(lacking))}")
-    rows = beside_paper(ours, paper_table("table1_teraflops"), histories).set_index("algorithm")
-    over_local = (
-        rows[["tflop", "teraflops", "seconds"]]
-        / rows.loc[BASELINE, ["tflop", "teraflops", "seconds"]]
-    )
-    both_ways = rows.uplink_bytes + rows.downlink_bytes
-    return pd.DataFrame(
-        {
-            "flop_over_local": over_local.tflop,
-            "paper_flop_over_local": over_local.teraflops,
-            "seconds_over_local": over_local.seconds,
-            "uplink_mb": rows.uplink_bytes / 1e6,
-            "downlink_mb": rows.downlink_bytes / 1e6,
-            "bytes_over_fedmuscle": both_ways / both_ways["fedmuscle"],
-        }
-    ).reset_index()
 
 
 def ledger(settings: Settings, members: Iterable[int] = range(1, 6)) -> pd.DataFrame:
@@ -110,19 +75,3 @@ def ledger(settings: Settings, members: Iterable[int] = range(1, 6)) -> pd.DataF
             }
         )
     return pd.DataFrame(rows)
-
-
-def replies(histories: Sequence[History]) -> pd.DataFrame:
-    """Runs that differ in ``reply`` alone: reply, largest_difference (points, of any metric of any
-    round from the first run's), and uplink_bytes and downlink_bytes per user and round.
-    """
-    first = histories[0].metrics.value
-    return pd.DataFrame(
-        {
-            "reply": history.settings.reply,
-            "largest_difference": (history.metrics.value - first).abs().max(),
-            "uplink_bytes": history.costs.uplink_bytes.mean(),
-            "downlink_bytes": history.costs.downlink_bytes.mean(),
-        }
-        for history in histories
-    )

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 from scipy.stats import t as student
 
-from fedmuscle_lib.fedmuscle.arms import label
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, label
 from fedmuscle_lib.report.claims import LEVEL, holm
-from fedmuscle_lib.report.delta import delta_by_seed
-from fedmuscle_lib.report.scores import USER, scores
-from fedmuscle_lib.report.statistics import paired_differences, wide, with_interval
+from fedmuscle_lib.report.frame import delta, last, paired
+from fedmuscle_lib.report.statistics import wide, with_interval
+from fedmuscle_lib.report.tables import USER, ends, tidy
 from fedmuscle_lib.runs.history import History
 
 _KEEPS, _LISTENS = "keeps a copy", "listens to "  # measures of ``algorithms.directed``
@@ -70,14 +70,15 @@ def user_by_user(histories: Sequence[History], pairs: Iterable[tuple[str, str]])
         p (Student's t over seeds, two-sided, corrected by Holm 1979; NaN on one seed, and where all
         seeds have the same difference; 1 if that is 0).
     """
-    return _tested(paired_differences(scores(histories), pairs, USER, "value"))
+    return _tested(paired(last(tidy(histories), HEADLINE), pairs, ["public", *USER], "value"))
 
 
 def delta_by_pair(histories: Sequence[History], pairs: Iterable[tuple[str, str]]) -> pd.DataFrame:
     """:func:`user_by_user` of Delta over all users: public, a, b, difference (points), std,
     n_seeds, ci_low, ci_high, p.
     """
-    return _tested(paired_differences(delta_by_seed(histories), pairs, ["public"], "delta"))
+    values = delta(ends(tidy(histories)), ["public", "algorithm"])
+    return _tested(paired(values, pairs, ["public"], "delta"))
 
 
 def _tested(rows: pd.DataFrame) -> pd.DataFrame:

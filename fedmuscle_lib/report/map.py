@@ -30,12 +30,10 @@ from fedmuscle_lib.fedmuscle.arms import (
     label,
 )
 from fedmuscle_lib.fedmuscle.settings import parse
-from fedmuscle_lib.report.ablation import minus_first
-from fedmuscle_lib.report.compare import delta_difference
-from fedmuscle_lib.report.delta import delta
+from fedmuscle_lib.report.frame import delta, paired
 from fedmuscle_lib.report.provenance import save
 from fedmuscle_lib.report.statistics import side_of_zero, wide_intervals, with_intervals
-from fedmuscle_lib.report.write import file_of, write
+from fedmuscle_lib.report.tables import deltas, ends, file_of, moved, tidy, write
 
 _WITHOUT_PEERS = ("self", "frozen_peers", UNFORGETTING)
 _COLUMNS = ["place", "steps", "over", "public", "difference", "std", "n_seeds", "ci_low", "ci_high"]
@@ -59,7 +57,7 @@ def delta_map(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     """
     parts = []
     for point in points:
-        rows = delta(point.histories, phase).drop(columns="paper_delta")
+        rows = deltas(ends(tidy(point.histories), phase)).drop(columns="paper_delta")
         forgotten = rows[rows.algorithm == UNFORGETTING].delta.item()
         setup = point.histories[0].settings.setup
         where = {
@@ -80,14 +78,11 @@ def map_peers(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
         place, steps, over ("self", "frozen_peers" or "head_only"), public, difference (points),
         std, n_seeds, ci_low, ci_high.
     """
-    parts = [
-        delta_difference(point.histories, "fedmuscle", over, phase).assign(
-            **point.varied, over=over
-        )
-        for point in points
-        for over in _WITHOUT_PEERS
-    ]
-    return pd.concat(parts, ignore_index=True)[_COLUMNS]
+    by = ["place", "steps", "public"]
+    values = delta(ends(tidy(list(points)), phase), [*by, "algorithm"])
+    pairs, where = [("fedmuscle", over) for over in _WITHOUT_PEERS], ["place", "steps"]
+    each = [paired(own, pairs, by, "delta") for _, own in values.groupby(where, sort=False)]
+    return pd.concat(each, ignore_index=True).rename(columns={"b": "over"})[_COLUMNS]
 
 
 def map_steps(points: Sequence[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
@@ -99,11 +94,8 @@ def map_steps(points: Sequence[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     Returns:
         place, steps, over (steps of the first point), public, difference (points), std, n_seeds,
         ci_low, ci_high; no row for first points.
-
-    Raises:
-        ValueError: a point has no run of FedMuscle, or no seed in common with its place's first.
     """
-    rows = minus_first(points, phase, panel=["place"])
+    rows = moved(ends(tidy(points), phase), ["place"])
     first = {point.varied["place"]: point.varied["steps"] for point in reversed(points)}
     return rows.assign(over=rows.place.map(first))[_COLUMNS]
 

@@ -12,9 +12,9 @@ import pandas as pd
 
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import SETUPS
-from fedmuscle_lib.report.scores import USER, relative
-from fedmuscle_lib.runs.history import History
+from fedmuscle_lib.report.frame import gains
 
+USER = ["public", "user", "model", "task", "metric"]
 _TABLES = Path(__file__).with_name("paper_tables")
 # Where runs find the paper's cells; Tables 1 and 7 agree on those that both have.
 PAPER = ("table1", "table7", "table2")
@@ -61,12 +61,9 @@ def paper_gains(*names: str) -> pd.DataFrame:
     """The paper's cells as improvements over local training in the same table: setup, ``USER``,
     algorithm, gain (per cent).
     """
-    gains = pd.concat(
-        relative(paper_table(name).rename(columns={"mean": "value"})) for name in names
-    )
-    return gains.rename(columns={"value": "gain"})[
-        ["setup", *USER, "algorithm", "gain"]
-    ].drop_duplicates(ignore_index=True)
+    tables = (paper_table(name).rename(columns={"mean": "value"}) for name in names)
+    found = pd.concat(gains(rows.drop(columns="std").assign(seed=0)) for rows in tables)
+    return found[["setup", *USER, "algorithm", "gain"]].drop_duplicates(ignore_index=True)
 
 
 def paper_deltas(name: str) -> pd.DataFrame:
@@ -85,7 +82,7 @@ def paper_deltas(name: str) -> pd.DataFrame:
     return printed.merge(of_cells.reset_index())
 
 
-def cells(settings: Settings, tables: Sequence[str]) -> pd.DataFrame:
+def cells(settings: Settings, tables: Sequence[str] = PAPER) -> pd.DataFrame:
     """The cells of these tables, if they are about the runs' setup: public, user, algorithm, what
     the table varies, paper_mean, paper_std. Local training's stand at every point.
     """
@@ -101,7 +98,7 @@ def cells(settings: Settings, tables: Sequence[str]) -> pd.DataFrame:
     return found.drop(columns=["setup", *USER[2:]], errors="ignore").drop_duplicates()
 
 
-def printed(settings: Settings, tables: Sequence[str]) -> pd.DataFrame:
+def printed(settings: Settings, tables: Sequence[str] = PAPER) -> pd.DataFrame:
     """Delta as these tables print it, if they are about the runs' setup and all of its users took
     part: public, algorithm, what the table varies, paper_delta.
     """
@@ -132,49 +129,3 @@ def _at_points(name: str, rows: pd.DataFrame) -> pd.DataFrame:
     numbers = rows.algorithm.str.extract(_VARIED[name]).dropna().astype(int)
     local = rows[rows.algorithm == "local"].merge(numbers.drop_duplicates(), how="cross")
     return pd.concat([local, rows.join(numbers, how="inner").assign(algorithm="fedmuscle")])
-
-
-def paper_points(name: str) -> pd.DataFrame:
-    """The paper's Delta in "table4", "table5" or "table8": public, what is varied as in our tables,
-    algorithm, paper_delta.
-    """
-    if name == "table5":
-        rows = (
-            paper_table(name)
-            .rename(columns={"M": "others"})
-            .assign(public="voc")[["public", "others", "delta_paper"]]
-        )
-    else:
-        rows = paper_table(f"{name}_delta")
-        numbers = rows.algorithm.str.extract(_VARIED[name]).dropna().astype(int)
-        rows = numbers.join(rows[["public", "delta_paper"]])
-    return rows.rename(columns={"delta_paper": "paper_delta"}).assign(algorithm="fedmuscle")
-
-
-def paper_cells(name: str) -> pd.DataFrame:
-    """The metrics of users in "table4" or "table8": public, user, algorithm, what is varied,
-    paper_mean, paper_std.
-
-    Local training's stand at every point. Other tables have none.
-    """
-    columns = ["public", "user", "algorithm", "paper_mean", "paper_std"]
-    if name not in _VARIED:
-        return pd.DataFrame(columns=columns)
-    cells = paper_table(name).rename(columns={"mean": "paper_mean", "std": "paper_std"})[columns]
-    numbers = cells.algorithm.str.extract(_VARIED[name]).dropna().astype(int)
-    local = cells[cells.algorithm == "local"].merge(numbers.drop_duplicates(), how="cross")
-    return pd.concat(
-        [local, cells.join(numbers, how="inner").assign(algorithm="fedmuscle")], ignore_index=True
-    )
-
-
-def beside_paper(
-    ours: pd.DataFrame, paper: pd.DataFrame, histories: Sequence[History]
-) -> pd.DataFrame:
-    """``ours`` with what the paper has to the same keys: NaN in another setup, and where it is
-    about users who did not take part.
-    """
-    settings = histories[0].settings
-    all_took_part = len(settings.members) == len(SETUPS[settings.setup])
-    known = (paper.setup == settings.setup) & ("user" in paper or all_took_part)
-    return ours.merge(paper[known].drop(columns="setup"), how="left")

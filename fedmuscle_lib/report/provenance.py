@@ -17,7 +17,6 @@ from fedmuscle_lib.core.versions import SOURCE
 from fedmuscle_lib.runs import History
 
 _MADE_WITH = ("python", "torch", "transformers", "peft", "processor", "machine", "device", "source")
-_FOLDED = 12  # rows; longer tables are folded
 _DATA = {"mini": "generated", "small": "real", "paper": "the paper's"}  # a profile's, in words
 _VARIANTS = {  # folders of results, or what their names add to their notebook's
     "mini/controls": "equal models",
@@ -37,18 +36,12 @@ _VARIANTS = {  # folders of results, or what their names add to their notebook's
 
 
 class Sentences(pd.DataFrame):
-    """A table that notebooks show with whole sentences, which pandas cuts behind 50 characters, and
-    folded if it is long.
-    """
+    """A folded table with whole sentences, which pandas cuts behind 50 characters."""
 
     def _repr_html_(self) -> str:
         with pd.option_context("display.max_colwidth", None):
             table = super()._repr_html_()
-        return (
-            f"<details><summary>{len(self)} rows</summary>{table}</details>"
-            if len(self) > _FOLDED
-            else table
-        )
+        return f"<details><summary>{len(self)} rows</summary>{table}</details>"
 
 
 def world_in_words(folder: Path) -> str:

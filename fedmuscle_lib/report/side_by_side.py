@@ -11,8 +11,8 @@ import pandas as pd
 
 from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedmuscle.arms import added, label
-from fedmuscle_lib.report.scores import USER
-from fedmuscle_lib.report.statistics import beside, wide, wide_intervals, with_intervals, with_std
+from fedmuscle_lib.report.statistics import beside, wide, with_intervals, with_std
+from fedmuscle_lib.report.tables import USER
 from fedmuscle_lib.tasks import direction
 
 ORIGINS = ("the paper's algorithms", "controls and ours")
@@ -74,12 +74,12 @@ def side_by_side(
         cell=[_cell(r.mean, r.std, r.paper_mean, r.paper_std) for r in table.itertuples()]
     )
     users["metric"] = [name + " (%)" * (direction(name) > 0) for name in users.metric]
-    every = wide(users.replace({"model": dict(models or {})}), USER, "algorithm")
+    every = wide(users.replace({"model": dict(models or {})}), ["public", *USER], "algorithm")
     blocks = {}
     for public, block in every.groupby(level="public", sort=False):
         deltas = _delta_rows(delta[delta.public == public].set_index("algorithm"))
         deltas.index = pd.MultiIndex.from_tuples(
-            [(name, "", "", "") for name in deltas.index], names=USER[1:]
+            [(name, "", "", "") for name in deltas.index], names=USER
         )
         found = pd.concat(
             [deltas.reindex(columns=every.columns), block.droplevel("public")]
@@ -122,26 +122,6 @@ def _delta_rows(deltas: pd.DataFrame) -> pd.DataFrame:
             deltas, "delta_tuned", "ci_low_tuned", "ci_high_tuned"
         )
     return pd.DataFrame(rows, index=deltas.index).T
-
-
-def by_public(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row an algorithm and a column a public set, with the difference and its interval in a
-    cell.
-    """
-    return (
-        wide_intervals(rows, "difference", "algorithm", "public")
-        .rename(index=label)
-        .rename_axis(index=None)
-    )
-
-
-def by_task(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row a public set and algorithm and a column a task, with Delta and its interval in a
-    cell.
-    """
-    return wide_intervals(rows, "delta", ["public", "algorithm"], "task").rename(
-        index=label, level="algorithm"
-    )
 
 
 def _cell(mean: float, std: float, paper_mean: float, paper_std: float) -> str:

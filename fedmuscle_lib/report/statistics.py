@@ -1,77 +1,20 @@
-"""Statistics over seeds: means, deviations and intervals over seeds, paired differences, and rank
-correlations.
-
-Standard deviations are over seeds with ddof = 0, because the paper's are: each of the 172 distinct
-cells of Tables 1 and 7 is the mean and the population standard deviation of three values with one
-decimal, while only 86 of them could be sample standard deviations. Intervals are 95 % Student t
-intervals over seeds (ddof = 1). A single seed has neither: both are NaN.
-"""
+"""Numbers and their intervals as text, and tables of them laid out for reading."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import factorial
-
 import pandas as pd
-from scipy.stats import kendalltau, permutation_test, rankdata, spearmanr
-from scipy.stats import t as student
 
-CONFIDENCE = 0.95
+from fedmuscle_lib.report.frame import over_seeds, paired
 
-
-def over_seeds(rows: pd.DataFrame, by: list[str], column: str) -> pd.DataFrame:
-    """Per group of ``by``: mean, std, n_seeds, ci_low, ci_high of ``column``.
-
-    A NaN among the values makes them all NaN.
-    """
-    groups = rows.groupby(by, sort=False)[column]
-    out = pd.DataFrame(
-        {
-            "mean": groups.mean(skipna=False),
-            "std": groups.std(ddof=0, skipna=False),
-            "n_seeds": groups.size(),
-        }
-    )
-    half = student.ppf((1 + CONFIDENCE) / 2, out.n_seeds - 1) * groups.sem(
-        skipna=False
-    )  # NaN without a degree of freedom
-    out["std"] = out["std"].where(out.n_seeds > 1)
-    return out.assign(ci_low=out["mean"] - half, ci_high=out["mean"] + half).reset_index()
+__all__ = ["over_seeds", "paired_difference", "paired_differences"]
+paired_differences = paired
 
 
 def paired_difference(
     rows: pd.DataFrame, a: str, b: str, by: list[str], column: str
 ) -> pd.DataFrame:
-    """``column`` of arm ``a`` minus that of ``b`` on the same seeds: ``by``, difference, std,
-    n_seeds, ci_low, ci_high.
-
-    Raises:
-        ValueError: the two have no seed and public set in common.
-    """
-    key = [*by, "seed"]
-    first, second = (rows[rows.algorithm == name].set_index(key)[column] for name in (a, b))
-    common = first.index.intersection(second.index)
-    if common.empty:
-        raise ValueError(f"{a} and {b} have no run with the same seed and public set")
-    pairs = (first.reindex(common) - second.reindex(common)).rename("difference").reset_index()
-    return over_seeds(pairs, by, "difference").rename(columns={"mean": "difference"})
-
-
-def paired_differences(
-    rows: pd.DataFrame, pairs: Iterable[tuple[str, str]], by: list[str], column: str
-) -> pd.DataFrame:
-    """:func:`paired_difference` of each pair of arms (a, b) of which both are there: ``by``, a, b,
-    and its other columns.
-    """
-    arms = set(rows.algorithm)
-    found = [
-        paired_difference(rows, a, b, by, column).assign(a=a, b=b)
-        for a, b in pairs
-        if {a, b} <= arms
-    ]
-    columns = [*by, "a", "b", "difference", "std", "n_seeds", "ci_low", "ci_high"]
-    none = pd.DataFrame(columns=columns).astype(dict.fromkeys(columns[-5:], float))
-    return pd.concat(found, ignore_index=True)[columns] if found else none
+    """``frame.paired`` of one pair."""
+    return paired(rows, [(a, b)], by, column).drop(columns=["a", "b"])
 
 
 def side_of_zero(low: float, high: float) -> int:
@@ -132,35 +75,3 @@ def beside(value: float, form: str) -> str:
     nothing where there is none.
     """
     return "" if pd.isna(value) else f" | {value:{form}}"
-
-
-def rank_correlation(ours: pd.Series, paper: pd.Series) -> dict[str, float]:
-    """rho (Spearman's), rho_p, tau (Kendall's tau-b) and tau_p; all are NaN if one side puts
-    nothing in order.
-
-    The p-values are two-sided. ``rho_p`` is by permutation, over all permutations for up to nine
-    values; ``tau_p`` is exact unless there are ties.
-    """
-    rho = spearman(ours, paper)
-    if pd.isna(rho):
-        return dict.fromkeys(("rho", "rho_p", "tau", "tau_p"), float("nan"))
-    ranks = rankdata(paper)
-    # the scalar product of the ranks orders permutations as rho does, and is far faster
-    permuted = permutation_test(
-        (rankdata(ours),),
-        lambda x, axis: (x * ranks).sum(axis=axis),
-        permutation_type="pairings",
-        n_resamples=factorial(9),
-        rng=0,
-    )
-    tau = kendalltau(ours, paper)
-    return {"rho": rho, "rho_p": permuted.pvalue, "tau": tau.statistic, "tau_p": tau.pvalue}
-
-
-def spearman(ours: pd.Series, paper: pd.Series) -> float:
-    """Spearman's rho; NaN if one side puts nothing in order."""
-    return (
-        spearmanr(ours, paper).statistic
-        if min(ours.nunique(), paper.nunique()) > 1
-        else float("nan")
-    )

@@ -15,7 +15,14 @@ import pandas as pd
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle.ablations import Point, runs_of
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELINE, is_blind
+from fedmuscle_lib.fedmuscle.arms import (
+    BASELINE,
+    HEADLINE,
+    TUNED,
+    TUNED_BASELINE,
+    is_blind,
+    label,
+)
 from fedmuscle_lib.fedmuscle.profiles import numbers_of
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import task_of
@@ -24,6 +31,7 @@ from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.paper import PAPER, cells, printed
 from fedmuscle_lib.report.provenance import option, save, write_results
+from fedmuscle_lib.report.statistics import wide_intervals
 from fedmuscle_lib.runs.history import History
 
 USER = ["user", "model", "task", "metric"]
@@ -55,7 +63,7 @@ def point(rows: pd.DataFrame) -> list[str]:
     return ["public", *(name for name in rows if name not in _TIDY)]
 
 
-def metrics(rows: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
+def metrics(rows: pd.DataFrame, theirs: pd.DataFrame | None = None) -> pd.DataFrame:
     """Each user's metric over seeds, in per cent, beside the paper's cells.
 
     Args:
@@ -67,11 +75,12 @@ def metrics(rows: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
         paper_mean, paper_std.
     """
     by = [*point(rows), *USER, "algorithm"]
-    ours = frame.over_seeds(rows, by, "value").merge(theirs, how="left")
-    return ours[[*by, "mean", "std", "n_seeds", "paper_mean", "paper_std"]]
+    found = frame.over_seeds(rows, by, "value")
+    found = found if theirs is None else found.merge(theirs, how="left")
+    return found.reindex(columns=[*by, "mean", "std", "n_seeds", "paper_mean", "paper_std"])
 
 
-def deltas(rows: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
+def deltas(rows: pd.DataFrame, theirs: pd.DataFrame | None = None) -> pd.DataFrame:
     """Delta over seeds in per cent, with its 95 % interval, beside the paper's.
 
     ``delta`` is over local training, ``delta_tuned`` over tuned local training. Both are the mean
@@ -95,8 +104,9 @@ def deltas(rows: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     means = rows.groupby([*by, *USER], sort=False)[["value", "local"]].mean().reset_index()
     means["delta_of_means"] = frame.gain(means, means.local)
     of_means = means.groupby(by).delta_of_means.mean(skipna=False).reset_index()
-    found = found.merge(tuned, how="left", on=by).merge(of_means, on=by).merge(theirs, how="left")
-    return found[[*by, *_DELTA, "delta_of_means", "paper_delta"]]
+    found = found.merge(tuned, how="left", on=by).merge(of_means, on=by)
+    found = found if theirs is None else found.merge(theirs, how="left")
+    return found.reindex(columns=[*by, *_DELTA, "delta_of_means", "paper_delta"])
 
 
 def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -148,6 +158,42 @@ def paired_deltas(rows: pd.DataFrame) -> pd.DataFrame:
     return found.rename(columns={"a": "algorithm", "b": "over"}).drop(columns="std")
 
 
+def by_point(rows: pd.DataFrame) -> pd.DataFrame:
+    """:func:`deltas` of an ablation laid out for reading: a row a point, a column an arm with its
+    interval, and the paper's Delta.
+    """
+    where = [
+        name for name in rows if name not in (*_DELTA, *_TIDY, "delta_of_means", "paper_delta")
+    ]
+    numbers = rows[where].select_dtypes("float").columns
+    rows = rows.assign(**{name: rows[name].map("{:g}".format) for name in numbers})
+    found = wide_intervals(rows, "delta", where, "algorithm")
+    found = found.drop(columns=BASELINE, errors="ignore").rename(columns=label)
+    theirs = rows.dropna(subset="paper_delta").set_index(where).paper_delta
+    if len(theirs):
+        found["FedMuscle in the paper"] = theirs[~theirs.index.duplicated()].reindex(found.index)
+    return found.fillna("")
+
+
+def references(histories: Sequence[History]) -> pd.DataFrame:
+    """Metrics that need no backbone, whatever the algorithm: reference, user, model, task, metric,
+    mean, std, n_seeds.
+
+    "trivial" is the metric of an answer that looks at no input, such as the most frequent class
+    (``Task.trivial``). "tfidf", for users who classify texts, is that of their words alone
+    (``TextClassification.by_words``). Both are made from the training set that the seed drew.
+    """
+    parts = []
+    for history in histories:
+        rows = history.final().assign(seed=history.settings.seed)
+        for name in ("trivial", "tfidf"):
+            reached = {int(user): one for user, one in history.provenance.get(name, {}).items()}
+            parts.append(rows.assign(reference=name, value=rows.user.map(reached)))
+    by = ["reference", *USER]
+    values = pd.concat(parts)[[*by, "seed", "value"]].dropna().drop_duplicates()
+    return frame.over_seeds(values, by, "value").drop(columns=["ci_low", "ci_high"])
+
+
 def file_of(table: str, phase: Phase) -> str:
     """Name of the CSV file that holds ``table`` at the moment ``phase``: the headline moment's is
     not named.
@@ -183,6 +229,10 @@ def write(
         end = ends(rows, phase)
         for name, found in _files(end, first, paper, panel):
             save(found.rename(columns=called or {}), folder / file_of(name, phase))
+    if isinstance(runs[0], Point):
+        overview = by_point(deltas(ends(rows), printed(first, paper)))
+        overview = overview.reset_index().rename(columns=called or {})
+        save(overview, folder / "overview.csv")
     where = [name for name in point(rows) if name != "public"]
     each = [costs(one.histories).assign(**one.varied) for one in runs if isinstance(one, Point)]
     spent = pd.concat(each, ignore_index=True) if each else costs(histories)

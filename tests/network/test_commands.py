@@ -39,17 +39,6 @@ def test_keys_are_made_once(tmp_path, capsys):
     )
 
 
-def test_half_a_pair_of_keys_and_a_useless_host_are_told(tmp_path, capsys):
-    assert typed("keys", tmp_path, "--users", "1", "--host", "127.0.0.1") == DONE
-    for name in ("server.pem", "user_1.pub"):
-        (tmp_path / name).unlink()
-        again = typed("keys", tmp_path, "--users", "1", "--host", "127.0.0.1")
-        assert again == MISTAKE and "its other half is missing" in capsys.readouterr().err
-    for host in ("127.0.0.1:8899", "https://x"):
-        assert typed("keys", tmp_path / "own", "--host", host) == MISTAKE
-        assert "host: a name or an address" in capsys.readouterr().err
-
-
 def test_options_join_the_partys_file(tmp_path, monkeypatch):
     read: list[PartyFile] = []
     monkeypatch.setattr(party.Party, "__init__", lambda self, file, tell: read.append(file))

@@ -1,6 +1,5 @@
 """Messages as bytes: what is read again, and what is refused."""
 
-import json
 import pickle
 
 import pytest
@@ -8,7 +7,6 @@ import torch
 
 from fedmuscle_lib.core.errors import RefusedMessage
 from fedmuscle_lib.muscle import make_reply
-from fedmuscle_lib.network.history import columns_of
 from fedmuscle_lib.network.messages import (
     Answer,
     Finished,
@@ -24,21 +22,6 @@ SENT = Sent(round=0, epoch=0, position=1, size=4)
 Z = torch.nn.functional.normalize(
     torch.randn(3, 4, 8, generator=torch.Generator().manual_seed(0)), dim=2
 )
-
-
-def tensor(kind: str, shape: list[int], size: int) -> bytes:
-    """A message with a tensor of a kind that torch lacks, or of an impossible shape."""
-    about = {"z": {"dtype": kind, "shape": shape, "data_offsets": [0, size]}}
-    head = json.dumps(about).encode()
-    return pack(SENT) + len(head).to_bytes(8, "little") + head + bytes(size)
-
-
-def test_a_gain_that_is_not_finite_or_beyond_belief_is_not_counted():
-    gains = [
-        columns_of(Report(metric="micro-F1", value=value, local=local))["gain_percent"]
-        for value, local in ((60.0, 50.0), (1e308, 1e-308), (1e308, 1.0), (1.0, 0.0), (1.0, None))
-    ]
-    assert gains[0] == pytest.approx(20) and gains[1:] == [None] * 4
 
 
 def test_a_message_is_read_as_it_was_written():
@@ -69,9 +52,6 @@ def test_a_reply_is_read_as_it_was_written(kind):
         (pack(SENT, {"z": Z[0]})[:-1], "without readable tensors"),
         (pack(SENT) + b"\x80\x04.", "without readable tensors"),
         (pack(SENT) + (1 << 60).to_bytes(8, "little") + b"{}", "without readable tensors"),
-        (tensor("F4", [2], 1), "without readable tensors"),
-        (tensor("F8_E8M0", [1], 1), "without readable tensors"),
-        (tensor("F32", [0, 2**63], 0), "without readable tensors"),
         (pack(Finished(round=0)), "no Sent: epoch: Field required"),
         (
             (text := b'{"round": 0, "epoch": 0, "position": true, "size": 1}')

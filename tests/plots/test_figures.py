@@ -5,13 +5,14 @@ import math
 import pandas as pd
 import pytest
 from drawn import curves_of, intervals_of, points_of
-from histories import as_runs, history, history2, spread_runs
+from histories import as_runs, history
 
 from fedmuscle_lib import plots, report
 from fedmuscle_lib.core import files, style
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.plots.figure1 import figure1
 from fedmuscle_lib.plots.worlds import worlds
+from fedmuscle_lib.report.frame import delta, paired
 
 ARMS = [("local", False), ("fedmuscle", False), ("fedmuscle", True)]
 
@@ -32,70 +33,30 @@ def test_an_arm_has_the_same_colour_in_every_figure():
     assert {arm: plots.styles([arm])[arm] for arm in arms} == {arm: together[arm] for arm in arms}
 
 
-def test_figures_hold_what_they_are_given():
-    paper_runs = as_runs("table7")
-    bars = plots.figure2(report.delta(paper_runs))
-    assert len(bars.axes[0].patches) == 3 * 3 * 2
-    assert bars.axes[0].get_ylabel().endswith("(%)")
-    runs = spread_runs()
-    ten = [history2(name, [40] * 10) for name in ("local", "fedmuscle")]
-    wrapped = plots.controls(report.over_baseline(ten), report.delta(ten)).axes
-    assert [ax.get_subplotspec().rowspan.start for ax in wrapped if ax.axison] == [0] * 4 + [
-        1
-    ] * 4 + [2] * 3
-    assert wrapped[10].get_title() == "all users"
-    short = report.in_short(
-        [
-            *runs,
-            *report.as_arm([history("local", [42] * 6, seed=seed) for seed in range(3)], "tuned"),
-        ]
-    )
-    pieces = plots.in_short(short)
-    assert [[text.get_text() for text in ax.get_yticklabels()] for ax in pieces.axes] == [
-        ["FedMuscle over Local training", "FedMuscle over Local training, tuned"],
-        ["FedMuscle − Self (no communication)"],
-    ]
-    strips = plots.table1(report.delta([*paper_runs, history("self", [40] * 6)]))
-    assert [len(points_of(ax, hollow=True)) for ax in strips.axes] == [4, 4, 4]
-    assert [line.get_text() for line in strips.axes[0].get_yticklabels()][
-        -1
-    ] == "Self (no communication)"
-    points = plots.agreement(report.delta(paper_runs), report.rank_agreement(paper_runs))
-    assert points.axes[0].get_title() == "Pascal VOC: ρ = +1.00"
-    assert {text.get_text() for text in points.axes[0].texts} == {
-        "Local training",
-        "FedMuscle",
-        "Gramian loss",
-        "Pairwise alignment",
-    }
+def test_a_forest_names_arms_differences_or_points_and_draws_the_papers_hollow():
+    rows = report.ends(report.tidy(as_runs("table7")))
+    deltas = report.deltas(rows, report.printed(as_runs("table7")[0].settings, ["table7"]))
+    figure = plots.forest(deltas)
+    assert [ax.get_title() for ax in figure.axes] == ["Pascal VOC", "COCO", "CIFAR-100"]
+    assert [len(points_of(ax, hollow=True)) for ax in figure.axes] == [4, 4, 4]
+    values = delta(rows, ["public", "algorithm"])
+    shown = paired(values, [("fedmuscle", "local"), ("fedmuscle", "gramian")], ["public"], "delta")
+    (ax, *_) = plots.forest(shown).axes
+    lines = [text.get_text() for text in ax.get_yticklabels()]
+    assert lines == ["FedMuscle − Local training", "FedMuscle − Gramian loss"]
+    assert points_of(ax)[0][0] == pytest.approx(26.7, abs=0.01)
+    (ax, *_) = plots.forest(deltas.assign(others=3), lines=["others"]).axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["others = 3"]
 
 
-def test_the_training_curve_has_the_arms_that_train_by_the_recipe_of_the_baseline():
-    """Of two evaluations a dumbbell, of four a curve."""
-    runs = [
-        history(name, [mean] * 6)
-        for name, mean in {"local": 40, "fedmuscle": 44, "self": 42, "probe": 50}.items()
-    ]
-    curve = report.curve([*runs, *report.as_arm([history("local", [50] * 6)], "tuned")])
-    (ax,) = plots.training_curve(curve).axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == [
-        "FedMuscle",
-        "Self (no communication)",
-    ]
-    longer = pd.concat(
-        [curve.assign(round=curve["round"] + 10 * k) for k in range(4)], ignore_index=True
-    )
-    figure = plots.training_curve(longer)
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "FedMuscle",
-        "Self (no communication)",
-    ]
-    figure.canvas.draw()
-    assert (
-        figure.bbox.x1
-        >= figure.legends[0].get_window_extent().x1
-        > figure.axes[0].get_window_extent().x1
-    )  # beside the panel, whole
+def test_a_curve_has_a_line_an_arm_in_each_panel():
+    rows = pd.DataFrame({"round": [1, 2, 3], "mean": [1.0, 2, 4], "ci_low": 0.0, "ci_high": 5.0})
+    each = [rows.assign(algorithm=arm, panel=panel) for arm, panel in
+            (("fedmuscle", "loss"), ("fedmuscle", "Δ"), ("self", "Δ"))]  # fmt: skip
+    figure = plots.curve(pd.concat(each, ignore_index=True))
+    assert [ax.get_title() for ax in figure.axes] == ["loss", "Δ"]
+    drawn = curves_of(figure)
+    assert drawn["Δ", "Self (no communication)"] == [1, 2, 4]
 
 
 def forest_rows():
@@ -167,12 +128,9 @@ def test_every_world_has_a_line_in_the_figure_of_worlds_and_the_paper_too():
     runs = [
         history(name, [mean] * 6, seed=seed) for seed in range(3) for name, mean in means.items()
     ]
-    deltas = report.delta(
-        [
-            *runs,
-            *report.as_arm([history("local", [50] * 6, seed=seed) for seed in range(3)], "tuned"),
-        ]
-    )
+    runs += report.as_arm([history("local", [50] * 6, seed=seed) for seed in range(3)], "tuned")
+    ends = report.ends(report.tidy(runs))
+    deltas = report.deltas(ends, report.printed(runs[0].settings, ["table7"]))
     (ax,) = worlds(
         pd.concat([deltas.assign(world=name) for name in ("real, CNNs", "elsewhere")])
     ).axes

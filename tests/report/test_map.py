@@ -206,11 +206,6 @@ def test_more_steps_are_compared_within_their_place_on_the_same_seeds(points):
     assert alone.empty and list(alone) == list(report.map_steps(points)), (
         "a file of it has its columns"
     )
-    without = [run for run in points[1].histories if run.arm != "fedmuscle"]
-    with pytest.raises(ValueError, match="fedmuscle, there"):
-        report.map_steps(
-            [points[0], module.Point({"place": "as it is", "steps": 320}, tuple(without))]
-        )
 
 
 def test_the_folder_names_every_run_once(points, tmp_path):

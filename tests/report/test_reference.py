@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedmuscle_lib import report
 from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.fedmuscle import arms
 
@@ -78,7 +77,11 @@ def disagreements(one, other):
         key = [
             column
             for column in (
-                *report.USER,
+                "public",
+                "user",
+                "model",
+                "task",
+                "metric",
                 "scope",
                 "head",
                 "masked",
