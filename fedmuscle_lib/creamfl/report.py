@@ -1,20 +1,20 @@
-"""Reports of CreamFL's runs: Table 3 beside the paper's cells, Delta, paired differences, costs,
-and departures.
+"""Reports of CreamFL's runs: recalls as rows of the tidy frame, the paper's cells, departures, and
+the layout of Table 3. The notebook ``table3`` has the tables themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from fedmuscle_lib.creamfl import algorithms
 from fedmuscle_lib.creamfl.arms import BASELINE, CONTROLS, Run
-from fedmuscle_lib.creamfl.build import SERVER
 from fedmuscle_lib.creamfl.kinds import folders
 from fedmuscle_lib.creamfl.networks import PIE, SCRATCH
 from fedmuscle_lib.creamfl.retrieval import FOLD, FOLDS, WHOLE
+from fedmuscle_lib.report.frame import tidy
 from fedmuscle_lib.report.paper import paper_table
 from fedmuscle_lib.report.provenance import (
     Sentences,
@@ -27,20 +27,10 @@ from fedmuscle_lib.report.provenance import (
     spread,
     write_results,
 )
-from fedmuscle_lib.report.statistics import (
-    beside,
-    over_seeds,
-    paired_differences,
-    wide,
-    wide_intervals,
-    with_intervals,
-    with_std,
-)
+from fedmuscle_lib.report.statistics import beside, wide, wide_intervals, with_intervals, with_std
 
-# a row of the contract's table: gallery, column, "server", "retrieval", "recall"
+# a row of the contract's table: gallery, recall, "server", "retrieval", "recall"
 CELL = ["public", "user", "model", "task", "metric"]
-LAST, BEST = "last round", "best round"
-PAPER = {"1K test images": FOLD, "5K test images": WHOLE}
 # What is subtracted from what: minuend and subtrahend.
 PAIRS = (
     *((arm, BASELINE) for arm in ("creamfl", "creamfl_muscle", *CONTROLS)),
@@ -48,6 +38,8 @@ PAIRS = (
     *(("pairwise", other) for other in ("creamfl", "own")),
     *(("creamfl", other) for other in ("momentum", "own")),
 )
+_TABLES = ("table3", "table3_delta")
+_PAPER = {"1K test images": FOLD, "5K test images": WHOLE}
 _SHOWN, _DELTA = ("i2t_R@1", "i2t_R@10", "t2i_R@1", "t2i_R@10"), " Δ (%)"
 # What the paper or the code has, and is no setting here: what, ours, theirs.
 _CHOICES = (
@@ -86,113 +78,40 @@ _CHOICES = (
 )
 
 
-def scores(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
-    """Recalls of each run: seed, algorithm, ``CELL``, value and chance (per cent), and the round
-    that they are of.
-
-    Args:
-        moment: ``LAST``, or ``BEST``: the round whose sum of the four R@1 is largest, as the
-            authors choose it. That is a choice on the test set, and higher than what a run would
-            show on others.
+def recalls(histories: Sequence[Run]) -> pd.DataFrame:
+    """Recalls of every evaluated round: ``CELL``, algorithm, seed, round, value and chance (per
+    cent). A user is a direction and k, such as "i2t_R@1".
     """
-    found = []
-    for history in histories:
-        rows, s = history.metrics, history.settings
-        score = rows[rows.k == 1].groupby("round").value.sum()
-        rows = rows[rows["round"] == (score.idxmax() if moment == BEST else score.index.max())]
-        found.append(rows.assign(seed=s.seed, algorithm=s.algorithm))
-    rows = pd.concat(found, ignore_index=True)
-    rows = rows.assign(user=rows.direction + "_R@" + rows.k.astype(str), public=rows.gallery)
+    rows = tidy(histories)
+    rows = rows.assign(public=rows.gallery, user=rows.direction + "_R@" + rows.k.astype(str))
     rows = rows.assign(model="server", task="retrieval", metric="recall")
     return rows[["seed", "algorithm", *CELL, "value", "chance", "round"]]
 
 
-def table(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
-    """Recalls over seeds: ``CELL``, algorithm, mean, std, n_seeds, ci_low, ci_high, chance,
-    paper_mean, paper_std (none is printed).
+def best_rounds(rows: pd.DataFrame) -> pd.DataFrame:
+    """The round of each run whose sum of the four R@1 is largest: algorithm, seed, round.
+
+    The authors choose it so. That is a choice on the test set, and higher than what a run would
+    show on others.
     """
-    rows = scores(histories, moment)
-    chance = rows[[*CELL, "chance"]].drop_duplicates(CELL)
-    ours = over_seeds(rows, [*CELL, "algorithm"], "value").merge(chance, on=CELL)
-    names = {"mean": "paper_mean", "std": "paper_std"}
-    theirs = paper_table("table3").rename(columns=names).replace({"public": PAPER})
-    return ours.merge(theirs[["public", "user", "algorithm", *names.values()]], how="left")
+    scores = rows[rows.user.str.endswith("R@1")]
+    scores = scores.groupby(["algorithm", "seed", "round"]).value.sum()
+    found = scores.groupby(["algorithm", "seed"]).idxmax()
+    best = pd.DataFrame(found.tolist(), columns=["algorithm", "seed", "round"])
+    return rows[["algorithm", "seed"]].drop_duplicates(ignore_index=True).merge(best)
 
 
-def by_seed(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
-    """Delta of each run, the mean of the six relative gains over server alone in per cent: public
-    (the gallery), algorithm, seed, delta.
-
-    It is undefined, NaN, where a recall of the server alone is 0.
+def printed() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The paper's Table 3: public, user, algorithm, paper_mean and paper_std (none is printed); and
+    its Delta: public, algorithm, paper_delta.
     """
-    rows = scores(histories, moment)
-    base = rows[rows.algorithm == BASELINE].set_index(["seed", *CELL]).value
-    under = base.reindex(pd.MultiIndex.from_frame(rows[["seed", *CELL]])).to_numpy()
-    gains = rows.assign(delta=100 * (rows.value / under - 1).where(under > 0))
-    by = gains.groupby(["public", "algorithm", "seed"], sort=False)
-    return by.delta.mean(skipna=False).reset_index()
-
-
-def delta(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
-    """Delta as Table 3's, for each seed and then over seeds.
-
-    Returns:
-        public (the gallery), algorithm, delta, delta_std, n_seeds, ci_low, ci_high, paper_delta.
-    """
-    ours = over_seeds(by_seed(histories, moment), ["public", "algorithm"], "delta")
-    theirs = paper_table("table3_delta").rename(columns={"delta_paper": "paper_delta"})
-    return ours.rename(columns={"mean": "delta", "std": "delta_std"}).merge(
-        theirs.replace({"public": PAPER})[["public", "algorithm", "paper_delta"]], how="left"
+    cells, deltas = (paper_table(name).replace({"public": _PAPER}) for name in _TABLES)
+    cells = cells.rename(columns={"mean": "paper_mean", "std": "paper_std"})
+    deltas = deltas.rename(columns={"delta_paper": "paper_delta"})
+    return (
+        cells[["public", "user", "algorithm", "paper_mean", "paper_std"]],
+        deltas[["public", "algorithm", "paper_delta"]],
     )
-
-
-def differences(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
-    """Paired differences on the same seeds, of those of :data:`PAIRS` of which both were run.
-
-    Returns:
-        public, user, a, b, difference (of a minus b, percentage points), std, n_seeds, ci_low,
-        ci_high. User "delta" is Delta's.
-    """
-    of_recall = paired_differences(scores(histories, moment), PAIRS, ["public", "user"], "value")
-    of_delta = paired_differences(by_seed(histories, moment), PAIRS, ["public"], "delta")
-    return pd.concat([of_recall, of_delta.assign(user="delta")], ignore_index=True)
-
-
-def curve(histories: Sequence[Run]) -> pd.DataFrame:
-    """R@1 of the whole test set over rounds and seeds: algorithm, direction, round, mean, std,
-    n_seeds, ci_low, ci_high, chance.
-    """
-    rows = pd.concat([h.metrics.assign(algorithm=h.settings.algorithm) for h in histories])
-    rows = rows[(rows.gallery == WHOLE) & (rows.k == 1)]
-    by = ["algorithm", "direction", "round"]
-    return over_seeds(rows, by, "value").merge(rows[[*by, "chance"]].drop_duplicates(by), on=by)
-
-
-def costs(histories: Sequence[Run]) -> pd.DataFrame:
-    """Return what a round costs a party that takes part in it, the mean over parties, rounds and
-    seeds; and the run's seconds.
-
-    Returns:
-        algorithm, kind, samples (private ones of a client, the mean over those that took part; NaN
-        for the server), uplink_mb and downlink_mb (10^6 bytes; the server's are all participants'
-        together), gflop (of training), trained (parameters that the party can train), seconds (of
-        the whole run).
-    """
-    found, sent = [], ["uplink_mb", "downlink_mb"]
-    for history in histories:
-        facts, rows = history.provenance, history.costs
-        rows = rows.assign(
-            samples=rows.party.map(facts["samples"]),
-            uplink_mb=rows.uplink_bytes / 1e6,
-            downlink_mb=rows.downlink_bytes / 1e6,
-            gflop=rows.flops / 1e9,
-        )
-        each = rows.groupby("kind", sort=False)[["samples", *sent, "gflop"]].mean().reset_index()
-        each.loc[each.kind == SERVER, sent] = rows.groupby("round")[sent].sum().mean().to_numpy()
-        each["trained"] = each.kind.map(facts["trained"])
-        found.append(each.assign(algorithm=history.settings.algorithm, seconds=facts["seconds"]))
-    by = pd.concat(found, ignore_index=True).groupby(["algorithm", "kind"], sort=False)
-    return by.mean().reset_index()
 
 
 def departures(histories: Sequence[Run]) -> pd.DataFrame:
@@ -215,7 +134,7 @@ def label(arm: str) -> str:
 
 
 def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
-    """:func:`table` and :func:`delta` laid out for reading: a row an algorithm, a column a
+    """Table 3 and its Delta laid out for reading: a row an algorithm, a column a
     gallery's R@1, R@10 or Delta.
 
     A cell is "ours | the paper's"; the last row is chance.
@@ -238,7 +157,7 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
 
 
 def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
-    """:func:`differences` laid out for reading: a row a difference and gallery, a column Delta or a
+    """Paired differences laid out for reading: a row a difference and gallery, a column Delta or a
     recall, points with their interval.
     """
     rows = differences[differences.user.isin(["delta", *_SHOWN])].rename(
@@ -257,14 +176,11 @@ def about(histories: Sequence[Run]) -> str:
     return described(histories, f"clients: {clients}", *sizes)
 
 
-def note(histories: Sequence[Run], moment: str = LAST) -> str:
+def note(histories: Sequence[Run], when: str = "after the last round") -> str:
     """A Markdown line under a table: what its numbers are, profile and seeds, the meaning of ± and
     brackets, where the runs come from.
     """
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
-    when = "after the last round"
-    if moment == BEST:
-        when = "of each run's best round, chosen on the test set"
     return " ".join(
         [
             f"Ours | the paper's. Recall in per cent {when}.",
@@ -277,25 +193,11 @@ def note(histories: Sequence[Run], moment: str = LAST) -> str:
     )
 
 
-def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame) -> None:
-    """Write tables of both moments, Deltas, differences, costs and departures as CSV files,
-    ``overview.csv``, and where they come from.
-
-    Args:
-        overview: the notebook's table as it is to be read, which the page of results and the index
-            show.
-    """
-    frames = {
-        "best_rounds": scores(histories, BEST)[["algorithm", "seed", "round"]].drop_duplicates(),
-        "curve": curve(histories),
-        "costs": costs(histories),
-        "departures": departures(histories),
-        "delta_by_seed": by_seed(histories),
-        "overview": overview.reset_index(),
-    }
-    for moment, suffix in ((LAST, ""), (BEST, "_best_round")):
-        for measure in (table, delta, differences):
-            frames[measure.__name__ + suffix] = measure(histories, moment)
-    s = histories[0].settings
-    data = manifests(s.data_dir, folders(s))
-    write_results(frames, provenance_by_algorithm(histories, folder.name, data), folder)
+def write(histories: Sequence[Run], folder: Path, frames: Mapping[str, pd.DataFrame]) -> None:
+    """Write frames by name and the departures as CSV files, and where they come from."""
+    data = manifests(histories[0].settings.data_dir, folders(histories[0].settings))
+    write_results(
+        {**frames, "departures": departures(histories)},
+        provenance_by_algorithm(histories, folder.name, data),
+        folder,
+    )

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
-import torch
+from torch import Tensor
 
-from fedmuscle_lib.fedloge.etf import cosines
 from fedmuscle_lib.fedloge.methods import Problem
 from fedmuscle_lib.fedloge.methods.fedloge import FedLoGe
 from fedmuscle_lib.fedloge.settings import Settings
@@ -66,18 +64,7 @@ def _settings(common: dict[str, Any], arm: str, seed: int) -> Settings:
     return parse(Settings, common | own)
 
 
-def sse_c_cosines(run: Run) -> pd.DataFrame:
-    """Fit the run's SSE-C again and return the cosines between its rows, after its entries were set
-    to 0 and after the fit.
-
-    Returns:
-        fitted, class_a, class_b (from 0; a is the lower one), cosine.
-    """
-    s, classes = run.settings, len(run.provenance["samples"])
-    a, b = torch.triu_indices(classes, classes, offset=1).tolist()
-    frames = []
-    for fitted, own in ((False, {"etf_steps": 0}), (True, {})):
-        weight = FedLoGe(Problem(s.network, classes, s.seed), s.own_options | own).sse_c.weight
-        columns = {"class_a": a, "class_b": b, "cosine": cosines(weight).tolist()}
-        frames.append(pd.DataFrame({"fitted": fitted} | columns))
-    return pd.concat(frames, ignore_index=True)
+def sse_c(settings: Settings, classes: int, **options: Any) -> Tensor:
+    """Fit SSE-C again, with options of FedLoGe in place of the run's: its weight, (c, d)."""
+    own = settings.own_options | options
+    return FedLoGe(Problem(settings.network, classes, settings.seed), own).sse_c.weight

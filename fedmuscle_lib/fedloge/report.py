@@ -1,10 +1,11 @@
-"""Tables of FedLoGe's runs: accuracies beside the authors' logs, paired differences, costs,
-departures from the authors' settings.
+"""Reports of FedLoGe's runs: accuracies as rows of the tidy frame, paired differences, costs,
+departures, and the layout of tables. The notebooks ``fedloge`` and ``fedloge_realign`` have the
+tables themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,7 @@ from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.arms import Run
 from fedmuscle_lib.fedloge.authors import CELL, cells
 from fedmuscle_lib.fedloge.evaluation import ALL
+from fedmuscle_lib.report import frame
 from fedmuscle_lib.report.provenance import (
     changed,
     described,
@@ -24,17 +26,8 @@ from fedmuscle_lib.report.provenance import (
     spread,
     write_results,
 )
-from fedmuscle_lib.report.statistics import (
-    beside,
-    over_seeds,
-    paired_difference,
-    wide,
-    wide_intervals,
-    with_std,
-)
+from fedmuscle_lib.report.statistics import beside, wide, wide_intervals, with_std
 
-STATISTICS = ["std", "n_seeds", "ci_low", "ci_high"]
-TABLE_COLUMNS = [*CELL, "mean", *STATISTICS, "authors_mean", "authors_log"]
 # What is subtracted from what: scope, minuend, subtrahend, each "<algorithm>, <head>".
 REALIGNMENTS = (
     ("global", "fedloge, realigned", "fedloge, shared"),
@@ -57,106 +50,53 @@ OVER_OTHERS = (
     ("personal", "fedloge, local + realigned", "fedavg, head"),
     ("personal", "fedloge, local + shared", "fedrod, generic + personal"),
 )
+# by scope, and whether it is masked
 MEASURES = {
     ("global", False): "GM",
     ("personal", False): "PM",
     ("personal", True): "PM, masked",
-}  # by scope, and whether it is masked
+}
 
 
-def scores(histories: Sequence[Run]) -> pd.DataFrame:
-    """Accuracies after the last round: seed, ``CELL``, value (per cent)."""
-    rows = every_round(histories)
-    last = rows.groupby(["algorithm", "seed"])["round"].transform("max")
-    return rows[rows["round"] == last].reset_index(drop=True)[["seed", *CELL, "value"]]
-
-
-def every_round(histories: Sequence[Run]) -> pd.DataFrame:
-    """Accuracies after each evaluated round: round, seed, ``CELL``, value (per cent)."""
-    each = [
-        history.metrics.assign(algorithm=history.arm, seed=history.settings.seed)
-        for history in histories
-    ]
-    return pd.concat(each, ignore_index=True)[["round", "seed", *CELL, "value"]]
-
-
-def table(histories: Sequence[Run]) -> pd.DataFrame:
-    """``TABLE_COLUMNS``: each accuracy over seeds beside the last round of the authors' log, if it
-    has the cell.
+def accuracies(histories: Sequence[Run]) -> pd.DataFrame:
+    """Accuracies of every evaluated round: round, seed, ``CELL``, value (per cent).
 
     Scope, head, masked and group are those of ``Federation.evaluate``.
     """
-    found = over_seeds(scores(histories), CELL, "value")
-    return found.merge(cells(histories[0].settings), on=CELL, how="left")[TABLE_COLUMNS]
+    return frame.tidy(histories)[["round", "seed", *CELL, "value"]]
 
 
 def differences(
-    histories: Sequence[Run], pairs: Iterable[tuple[str, str, str]] = (*REALIGNMENTS, *HEADS)
+    rows: pd.DataFrame, pairs: Iterable[tuple[str, str, str]], by: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Paired differences on the same seeds after the last round, of those pairs of which both were
-    run.
+    """Paired differences on the same seeds, of those pairs (scope, a, b) of which both were run.
+
+    Args:
+        rows: as :func:`accuracies` returns them.
+        by: columns to compare within, beside masked and group.
 
     Returns:
-        scope, a, b, masked, group, difference (of a minus b, percentage points), std, n_seeds,
-        ci_low, ci_high.
+        scope, a, b, ``by``, masked, group, difference (of a minus b, percentage points), std,
+        n_seeds, ci_low, ci_high.
     """
-    return _paired(scores(histories), pairs, ["masked", "group"])
-
-
-def over_others(histories: Sequence[Run]) -> pd.DataFrame:
-    """:func:`differences` between FedLoGe, under each of its settings, and other methods.
-
-    Returns:
-        its columns, and since: the evaluated round from which on the interval has been on one side
-            of 0; NaN if it is not at the end.
-    """
-    arms = {run.arm: run for run in histories if run.settings.algorithm == "fedloge"}
-    pairs = [
-        (scope, a.replace("fedloge", arm, 1), b) for arm in arms for scope, a, b in OVER_OTHERS
+    rows = rows.assign(algorithm=rows.algorithm + ", " + rows["head"])
+    within = ["scope", *by, "masked", "group"]
+    parts = [
+        frame.paired(rows[rows.scope == scope], [arms], within, "value") for scope, *arms in pairs
     ]
-    found = differences(histories, pairs)
-    rounds = _paired(every_round(histories), pairs, ["round", "masked", "group"])
-    by = ["scope", "a", "b", "masked", "group"]
-    since = [
-        (*key, _since(rows.sort_values("round"))) for key, rows in rounds.groupby(by, sort=False)
-    ]
-    return found.merge(pd.DataFrame(since, columns=[*by, "since"]), on=by, how="left")
+    found = pd.concat(parts, ignore_index=True)
+    return found[["scope", "a", "b", *within[1:], "difference", *frame.STATISTICS]]
 
 
-def _since(rounds: pd.DataFrame) -> float:
-    """The first round after which the interval's side of 0 was that of the end; NaN if the end has
-    none.
+def since(rounds: pd.DataFrame) -> float:
+    """The evaluated round from which on the interval has been on one side of 0; NaN if it is not at
+    the end.
     """
+    rounds = rounds.sort_values("round")
     sides = rounds.ci_low.gt(0).astype(int) - rounds.ci_high.lt(0)
     others = rounds["round"][sides != sides.iloc[-1]]
     later = rounds["round"][rounds["round"] > others.max()] if len(others) else rounds["round"]
     return later.iloc[0] if sides.iloc[-1] else float("nan")
-
-
-def _paired(
-    rows: pd.DataFrame, pairs: Iterable[tuple[str, str, str]], by: list[str]
-) -> pd.DataFrame:
-    """Paired differences of arms with their heads within each group of ``by``."""
-    rows, found = rows.assign(algorithm=rows.algorithm + ", " + rows["head"]), []
-    for scope, a, b in pairs:
-        own = rows[rows.scope == scope]
-        if {a, b} <= set(own.algorithm):
-            found.append(paired_difference(own, a, b, by, "value").assign(scope=scope, a=a, b=b))
-    columns = ["scope", "a", "b", *by, "difference", *STATISTICS]
-    return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
-
-
-def swept(histories: Sequence[Run], option: str) -> pd.DataFrame:
-    """GM after the last round over all classes and in the tail, of runs that differ in an option:
-    the option, head, group, value.
-    """
-    ends = [
-        history.final().assign(**{option: history.settings.options[f"fedloge.{option}"]})
-        for history in histories
-    ]
-    every = pd.concat(ends, ignore_index=True)
-    rows = every[(every.scope == "global") & every.group.isin([ALL, "tail"])]
-    return rows[[option, "head", "group", "value"]].reset_index(drop=True)
 
 
 def costs(histories: Sequence[Run]) -> pd.DataFrame:
@@ -195,8 +135,8 @@ def label(arm: str) -> str:
 
 
 def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
-    """:func:`table` laid out for reading: a row an algorithm and head, a column a measure and
-    group, "ours | the authors'" in a cell.
+    """A table of accuracies laid out for reading: a row an algorithm and head, a column a measure
+    and group, "ours | the authors'" in a cell.
     """
     numbers = table[["mean", "std", "authors_mean"]].to_numpy()
     groups = table.group.map(lambda name: "" if name == ALL else f": {name}")
@@ -236,7 +176,8 @@ def about(histories: Sequence[Run]) -> str:
 def note(histories: Sequence[Run]) -> str:
     """A Markdown line under a table: profile, seeds, the authors' logs, and the runs' origins."""
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
-    logs = sorted(set(table(histories).authors_log.dropna()))
+    theirs = cells(s)
+    logs = sorted(set(theirs[theirs.algorithm.isin(h.arm for h in histories)].authors_log))
     sentences = [
         "Accuracies in per cent after the last round, ours | the authors'"
         + (f" (log {', '.join(logs)})." if logs else ", who have no log of these settings."),
@@ -248,24 +189,19 @@ def note(histories: Sequence[Run]) -> str:
 
 
 def write(
-    histories: Sequence[Run], folder: Path, overview: pd.DataFrame, others: Sequence[Run] = ()
+    histories: Sequence[Run],
+    folder: Path,
+    frames: Mapping[str, pd.DataFrame],
+    others: Sequence[Run] = (),
 ) -> None:
-    """Write table, costs and departures as CSV files, ``overview.csv``, and where they come from.
+    """Write frames by name, costs and departures as CSV files, and where they come from.
 
     Args:
-        overview: the notebook's table as it is to be read, which the page of results and the index
-            show.
-        others: runs that the folder's other files are about.
+        others: runs that some of the frames are about.
     """
-    frames = {
-        "table": table(histories),
-        "costs": costs(histories),
-        "departures": departures(histories),
-        "overview": overview.reset_index(),
-    }
-    runs, s = [*histories, *others], histories[0].settings
+    data = manifests(histories[0].settings.data_dir, [f"{FOLDER}/{histories[0].settings.data}"])
     write_results(
-        frames,
-        provenance_by_algorithm(runs, folder.name, manifests(s.data_dir, [f"{FOLDER}/{s.data}"])),
+        {**frames, "costs": costs(histories), "departures": departures(histories)},
+        provenance_by_algorithm([*histories, *others], folder.name, data),
         folder,
     )
