@@ -2,8 +2,6 @@
 figures beside them.
 """
 
-import json
-from dataclasses import replace
 from itertools import product
 
 import pandas as pd
@@ -11,9 +9,11 @@ import pytest
 from drawn import points_of
 
 from fedmuscle_lib.core.notebooks import results_folder, runs_of
-from fedmuscle_lib.fedloge import arms, plots, report
+from fedmuscle_lib.fedloge import arms, authors, plots, report
+from fedmuscle_lib.fedloge.etf import cosines
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.fedloge.system import SYSTEM
+from fedmuscle_lib.report import frame
 from fedmuscle_lib.runs import History
 
 PROVENANCE = {
@@ -74,12 +74,18 @@ def realigned(tail, head=(-5, -6, -7), **settings):
     ]
 
 
+def table_of(runs):
+    """As the notebooks make it."""
+    ends = frame.last(report.accuracies(runs))
+    table = frame.over_seeds(ends, authors.CELL, "value")
+    return table.merge(authors.cells(runs[0].settings), how="left", on=authors.CELL)
+
+
 # --- accuracies
 
 
 def test_a_cell_is_the_mean_over_seeds_of_the_last_round():
-    table = report.table(realigned((5, 6, 7)))
-    assert list(table.columns) == report.TABLE_COLUMNS
+    table = table_of(realigned((5, 6, 7)))
     row = table.query("scope == 'global' and head == 'shared' and group == 'all'").iloc[0]
     assert (row["mean"], row["std"], row.n_seeds) == (51, pytest.approx((2 / 3) ** 0.5), 3)
     assert row.ci_high - row.ci_low == pytest.approx(
@@ -91,7 +97,7 @@ def test_a_cell_is_the_mean_over_seeds_of_the_last_round():
 
 def test_each_method_is_laid_out_by_the_heads_that_it_has():
     runs = [*realigned((5, 6, 7)), history("fedper", {("personal", "head"): (30, 40, 20, 10)})]
-    wide = report.side_by_side(report.table(runs))
+    wide = report.side_by_side(table_of(runs))
     assert list(wide.columns[:5]) == ["GM", "GM: head", "GM: middle", "GM: tail", "PM"]
     assert wide.loc["FedPer"].tolist()[3:6] == ["", "30.0", "40.0"]
     assert wide.loc["FedLoGe, shared", "GM"] == "51.0 ± 0.8"
@@ -101,7 +107,7 @@ def test_each_method_is_laid_out_by_the_heads_that_it_has():
 
 
 def cells(algorithm="fedloge", head="sse_c", scope="global", masked=False, **settings):
-    table = report.table([history(algorithm, {(scope, head): (1, 2, 3, 4)}, **settings)])
+    table = table_of([history(algorithm, {(scope, head): (1, 2, 3, 4)}, **settings)])
     return table[table.masked == masked].set_index("group")
 
 
@@ -123,7 +129,8 @@ def test_the_readmes_command_stands_beside_its_own_log():
 
 
 def test_differences_are_paired_over_seeds():
-    found = report.differences(realigned((5, 6, 7)))
+    ends = frame.last(report.accuracies(realigned((5, 6, 7))))
+    found = report.differences(ends, (*report.REALIGNMENTS, *report.HEADS))
     rows = found[found.b == "fedloge, shared"][lambda r: r.scope == "global"]
     rows = rows[rows.a == "fedloge, realigned"].set_index("group")
     assert rows.difference.tolist() == [2, -6, 2, 6]
@@ -132,31 +139,10 @@ def test_differences_are_paired_over_seeds():
     assert rows.ci_low["tail"] == pytest.approx(6 - 4.302653 / 3**0.5)
 
 
-def lasting(algorithm, head, seed, values):
-    """A finished run of one head with an accuracy a round, over all classes and in the tail."""
-    run = history(algorithm, {("global", head): (0, 0, 0, 0)}, seed=seed)
-    rows = [
-        (n + 1, "global", head, False, group, value, 0)
-        for n, value in enumerate(values)
-        for group in ("all", "tail")
-    ]
-    return replace(run, metrics=pd.DataFrame(rows, columns=SYSTEM.tables["metrics"]))
-
-
 def test_a_difference_is_decided_from_the_round_on_that_all_later_intervals_agree_with():
-    noise = (-0.1, 0.0, 0.1)
-    ours = [
-        lasting("fedloge", "sse_c", seed, [5 + noise[seed], 1, 6 + noise[seed], 7 + noise[seed]])
-        for seed in range(3)
-    ]
-    flat = [lasting("fedavg", "head", seed, [1, 1, 1, 1]) for seed in range(3)]
-    found = report.over_others(ours + flat)
-    assert found.difference.tolist() == pytest.approx([6, 6]) and found.since.tolist() == [3, 3]
-    apart = [lasting("fedavg", "head", seed, [1, 1, 1, 7 + (seed - 1) * 5]) for seed in range(3)]
-    assert report.over_others(ours + apart).since.isna().all()
-    # another value of nu is compared likewise
-    named = [replace(run, setting="norm 1") for run in ours]
-    assert set(report.over_others(named + flat).a) == {"fedloge, norm 1, sse_c"}
+    sides = pd.DataFrame({"round": [1, 2, 3, 4], "ci_low": [1, -1, 1, 2], "ci_high": [2, 1, 2, 3]})
+    assert report.since(sides) == 3
+    assert pd.isna(report.since(sides.assign(ci_low=[1, 1, 1, -1])))
 
 
 def test_an_arm_that_the_profile_has_anyway_runs_once(monkeypatch):
@@ -191,11 +177,8 @@ def test_a_folder_says_what_it_comes_from(tmp_path):
     runs = realigned((5, 6, 7), rounds=2)
     swept = [history(seed=0, rounds=2, options={"fedloge.norm": 0.4})]
     folder = results_folder("fedloge_realign", "mini", str(tmp_path))
-    report.write(runs, folder, report.laid_out(report.differences(runs)), swept)
-    frames = {path.stem for path in folder.glob("*.csv")}
-    assert frames == {"table", "costs", "departures", "overview"}
-    command = "reproduce fedloge_realign --profile mini --seeds 0,1,2 -p rounds=2"
-    assert json.loads((folder / "provenance.json").read_text())["command"].endswith(command)
+    report.write(runs, folder, {"table": table_of(runs)}, swept)
+    assert {path.stem for path in folder.glob("*.csv")} == {"table", "costs", "departures"}
     recorded = [run.settings.recorded() for run in [*runs, *swept]]
     assert [run["settings"] for run in runs_of(folder)] == recorded
     assert "log b" in report.note(runs) and "no log" in report.note(realigned((5, 6, 7), alpha=0.3))
@@ -205,17 +188,18 @@ def test_a_folder_says_what_it_comes_from(tmp_path):
 
 
 def test_the_fit_pushes_the_nearest_classes_apart():
-    cosines = arms.sse_c_cosines(history(options={"fedloge.etf_steps": 500}))
-    assert len(cosines) == 2 * 6 and cosines.class_a.lt(cosines.class_b).all()
-    nearest = cosines.groupby("fitted").cosine.max()
-    assert nearest[True] < nearest[False] - 0.01
-    assert nearest[True] == pytest.approx(-1 / 3, abs=0.05)
+    settings = history(options={"fedloge.etf_steps": 500}).settings
+    drawn, fitted = (
+        cosines(arms.sse_c(settings, 4, **options)) for options in ({"etf_steps": 0}, {})
+    )
+    assert len(fitted) == 6 and fitted.max() < drawn.max() - 0.01
+    assert fitted.max().item() == pytest.approx(-1 / 3, abs=0.05)
 
 
 def test_a_figure_holds_what_it_is_given():
     fedavg = [history("fedavg", {("global", "head"): (40, 60, 30, 10)}, seed=k) for k in range(3)]
     runs = [*realigned((5, 6, 7)), *fedavg]
-    table = report.table(runs)
+    table = table_of(runs)
     figure = plots.accuracies(table[table.scope == "global"], "group", "GM (%)")
     assert [ax.get_title() for ax in figure.axes] == ["all", "head", "middle", "tail"]
     assert points_of(figure.axes[0]) == [(50, 0), (51, 1), (53, 2), (40, 3)]
