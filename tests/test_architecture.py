@@ -35,7 +35,7 @@ FEDLOGE = (
 )  # fmt: skip
 CREAMFL = (
     "losses", "retrieval", "networks", "party", "kinds", "client", "server", "algorithms", "settings", "build", "rounds",
-    "system", "arms", "report", "plots", "__init__",
+    "system", "arms", "report", "__init__",
 )  # fmt: skip
 NETWORK = (
     "terms",

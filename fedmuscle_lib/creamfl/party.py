@@ -112,6 +112,12 @@ class Party:
     def begin_round(self, round: int) -> None:
         """Set the learning rate to that of ``round`` (from 0)."""
         self._rate(self.recipe.schedule(round))
+        self._before = self.meter.total
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the round so far."""
+        return self.meter.total - self._before
 
     def _rate(self, share: float) -> None:
         for group in self._optimiser.param_groups:

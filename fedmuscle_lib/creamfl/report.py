@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from fedmuscle_lib.creamfl import algorithms
-from fedmuscle_lib.creamfl.arms import BASELINE, CONTROLS, Run
+from fedmuscle_lib.creamfl.arms import BASELINE, Run
 from fedmuscle_lib.creamfl.kinds import folders
 from fedmuscle_lib.creamfl.networks import PIE, SCRATCH
 from fedmuscle_lib.creamfl.retrieval import FOLD, FOLDS, WHOLE
@@ -31,13 +31,6 @@ from fedmuscle_lib.report.statistics import beside, wide, wide_intervals, with_i
 
 # a row of the contract's table: gallery, recall, "server", "retrieval", "recall"
 CELL = ["public", "user", "model", "task", "metric"]
-# What is subtracted from what: minuend and subtrahend.
-PAIRS = (
-    *((arm, BASELINE) for arm in ("creamfl", "creamfl_muscle", *CONTROLS)),
-    *(("creamfl_muscle", other) for other in ("creamfl", *CONTROLS)),
-    *(("pairwise", other) for other in ("creamfl", "own")),
-    *(("creamfl", other) for other in ("momentum", "own")),
-)
 _TABLES = ("table3", "table3_delta")
 _PAPER = {"1K test images": FOLD, "5K test images": WHOLE}
 _SHOWN, _DELTA = ("i2t_R@1", "i2t_R@10", "t2i_R@1", "t2i_R@10"), " Δ (%)"
@@ -86,19 +79,6 @@ def recalls(histories: Sequence[Run]) -> pd.DataFrame:
     rows = rows.assign(public=rows.gallery, user=rows.direction + "_R@" + rows.k.astype(str))
     rows = rows.assign(model="server", task="retrieval", metric="recall")
     return rows[["seed", "algorithm", *CELL, "value", "chance", "round"]]
-
-
-def best_rounds(rows: pd.DataFrame) -> pd.DataFrame:
-    """The round of each run whose sum of the four R@1 is largest: algorithm, seed, round.
-
-    The authors choose it so. That is a choice on the test set, and higher than what a run would
-    show on others.
-    """
-    scores = rows[rows.user.str.endswith("R@1")]
-    scores = scores.groupby(["algorithm", "seed", "round"]).value.sum()
-    found = scores.groupby(["algorithm", "seed"]).idxmax()
-    best = pd.DataFrame(found.tolist(), columns=["algorithm", "seed", "round"])
-    return rows[["algorithm", "seed"]].drop_duplicates(ignore_index=True).merge(best)
 
 
 def printed() -> tuple[pd.DataFrame, pd.DataFrame]:

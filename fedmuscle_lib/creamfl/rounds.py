@@ -32,17 +32,17 @@ class Rounds:
             Diverged: a loss, a weight or an embedding is not finite; the message names the party.
         """
         s, server, clients = self.settings, self.federation.server, self.federation.clients
-        parties: dict[str, Party] = {SERVER: server} | {
-            str(number): client for number, client in clients.items()
-        }
-        before = {name: party.meter.total for name, party in parties.items()}
-        for party in parties.values():
+        for party in (server, *clients.values()):
             party.begin_round(round)
         local = server.fit(round)
         uploads = self.algorithm.gather(server, clients, round)
         distilled = self.algorithm.absorb(server, uploads, round) if uploads else math.nan
         server.check_weights()
-        self._account(round, parties, before, (local, distilled))
+        self._account(round, SERVER, SERVER, server, (local, distilled))
+        for number in [number for r, number in server.downlink if r == round]:
+            losses = self.algorithm.losses.get(number, (math.nan, math.nan))
+            client = clients[number]
+            self._account(round, number, client.kind.name, client, losses)
         due = (round + 1) % s.evaluate_every == 0 or round == s.rounds - 1
         found = self._evaluate(round) if due else []
         shown = tuple(
@@ -63,25 +63,16 @@ class Rounds:
         return found
 
     def _account(
-        self,
-        round: int,
-        parties: dict[str, Party],
-        before: dict[str, int],
-        of_server: tuple[float, float],
+        self, round: int, who: int | str, kind: str, party: Party, losses: tuple[float, float]
     ) -> None:
-        """A row of costs and losses for the server and each participant."""
-        server, clients = self.federation.server, self.federation.clients
-        rows = {SERVER: (SERVER, 0, 0, of_server)}
-        for at in (at for at in server.downlink if at[0] == round):
-            losses = self.algorithm.losses.get(at[1], (math.nan, math.nan))
-            kind = clients[at[1]].kind.name
-            rows[str(at[1])] = (kind, server.uplink[at], server.downlink[at], losses)
-        for name, (kind, up, down, (local, public)) in rows.items():
-            own = {"round": round + 1, "party": name}
-            sent = {"kind": kind, "uplink_bytes": up, "downlink_bytes": down}
-            flops = parties[name].meter.total - before[name]
-            self.rows["costs"].append(own | sent | {"flops": flops})
-            self.rows["losses"].append(own | {"local": local, "public": public})
+        """A row of costs and losses for a party."""
+        server, own = self.federation.server, {"round": round + 1, "party": str(who)}
+        sent = {
+            "uplink_bytes": server.uplink[round, who],
+            "downlink_bytes": server.downlink[round, who],
+        }
+        self.rows["costs"].append(own | {"kind": kind} | sent | {"flops": party.flops})
+        self.rows["losses"].append(own | dict(zip(("local", "public"), losses, strict=True)))
 
     def state(self) -> dict[str, Any]:
         server, clients = self.federation.server, self.federation.clients

@@ -30,7 +30,7 @@ class Server(Party):
     def __init__(self, clients: Collection[int], **party: Any) -> None:
         super().__init__("the server", **party)
         self.clients = sorted(clients)
-        self.uplink, self.downlink = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        self.uplink, self.downlink = Counter[tuple[int, Any]](), Counter[tuple[int, Any]]()
 
     def participants(self, round: int, count: int) -> list[int]:
         """Draw who takes part in ``round``: without replacement, uniformly over clients of all

@@ -28,28 +28,6 @@ from fedmuscle_lib.report.provenance import (
 )
 from fedmuscle_lib.report.statistics import beside, wide, wide_intervals, with_std
 
-# What is subtracted from what: scope, minuend, subtrahend, each "<algorithm>, <head>".
-REALIGNMENTS = (
-    ("global", "fedloge, realigned", "fedloge, shared"),
-    ("personal", "fedloge, local + realigned", "fedloge, local + shared"),
-)
-HEADS = (
-    # the README's way of predicting, and the code's
-    ("personal", "fedloge, shared + realigned", "fedloge, local + realigned"),
-    ("personal", "fedloge, local + shared", "fedloge, shared"),
-    ("personal", "fedloge, local + shared", "fedloge, local"),
-    ("global", "fedloge, sse_c", "fedloge, shared"),
-)
-OVER_OTHERS = (
-    *(
-        ("global", f"fedloge, {head}", other)
-        for other in ("fedavg, head", "fedetf, etf", "fedrod, head")
-        for head in ("sse_c", "realigned")
-    ),
-    ("personal", "fedloge, local + shared", "fedavg, head"),
-    ("personal", "fedloge, local + realigned", "fedavg, head"),
-    ("personal", "fedloge, local + shared", "fedrod, generic + personal"),
-)
 # by scope, and whether it is masked
 MEASURES = {
     ("global", False): "GM",
@@ -86,17 +64,6 @@ def differences(
     ]
     found = pd.concat(parts, ignore_index=True)
     return found[["scope", "a", "b", *within[1:], "difference", *frame.STATISTICS]]
-
-
-def since(rounds: pd.DataFrame) -> float:
-    """The evaluated round from which on the interval has been on one side of 0; NaN if it is not at
-    the end.
-    """
-    rounds = rounds.sort_values("round")
-    sides = rounds.ci_low.gt(0).astype(int) - rounds.ci_high.lt(0)
-    others = rounds["round"][sides != sides.iloc[-1]]
-    later = rounds["round"][rounds["round"] > others.max()] if len(others) else rounds["round"]
-    return later.iloc[0] if sides.iloc[-1] else float("nan")
 
 
 def costs(histories: Sequence[Run]) -> pd.DataFrame:

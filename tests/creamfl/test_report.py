@@ -61,15 +61,6 @@ def test_delta_is_the_mean_of_six_relative_gains_over_server_alone(runs):
     assert theirs[WHOLE, "creamfl_muscle"] == 1.94 and theirs[FOLD, "creamfl_muscle"] == 1.17
 
 
-def test_the_best_round_has_the_largest_sum_of_r_at_1(runs):
-    assert report.best_rounds(report.recalls(runs)).to_numpy().tolist() == [
-        ["local", 0, 1],
-        ["local", 1, 1],
-        ["creamfl_muscle", 0, 2],
-        ["creamfl_muscle", 1, 2],
-    ]
-
-
 def test_the_table_is_laid_out_beside_the_papers_cells_and_chance(runs):
     ends, (cells, deltas) = frame.last(report.recalls(runs)), report.printed()
     by = [*report.CELL, "algorithm", "chance"]
@@ -81,7 +72,7 @@ def test_the_table_is_laid_out_beside_the_papers_cells_and_chance(runs):
     assert wide.columns[0] == "fold i2t R@1"
     assert wide.loc["CreamFL + Muscle loss", "whole i2t R@1"] == "5.0 ± 1.0 | 25.50"
     assert wide.loc["chance", "whole t2i R@10"] == "1.0"
-    differences = frame.paired(ends, report.PAIRS, ["public", "user"], "value")
+    differences = frame.paired(ends, [("creamfl_muscle", "local")], ["public", "user"], "value")
     assert list(report.laid_out(differences)) == ["i2t R@1", "i2t R@10", "t2i R@1", "t2i R@10"]
 
 
