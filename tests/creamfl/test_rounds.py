@@ -9,7 +9,6 @@ import tiny
 import torch
 
 from fedmuscle_lib.core.errors import Diverged
-from fedmuscle_lib.creamfl.party import cosine, drops
 from fedmuscle_lib.creamfl.rounds import Rounds
 
 CHECKPOINTS = tiny.TINY_NETWORKS | {
@@ -109,21 +108,6 @@ def test_shuffled_embeddings_are_rows_of_what_was_sent(mini_world):
     assert len(set(orders)) == len(orders) == 4, "another one for each client"
 
 
-def test_clients_of_a_checkpoint_share_what_is_frozen(mini_world):
-    federation = tiny.federation(mini_world, networks=CHECKPOINTS)
-    one, other = (federation.clients[k].models["images"].backbone for k in (0, 4))
-    frozen, trained = (
-        [{id(p) for p in model.parameters() if p.requires_grad == own} for model in (one, other)]
-        for own in (False, True)
-    )
-    assert len(frozen[0]) > 20 and frozen[0] == frozen[1] and not trained[0] & trained[1]
-
-
 def test_a_loss_that_is_not_finite_names_its_party(mini_world):
     with pytest.raises(Diverged, match=r"^(the server|client \d): "):
         rounds(mini_world, 2, server_lr=1e30)
-
-
-def test_learning_rates_fall_as_the_code_has_it():
-    assert [cosine(3)(round) for round in range(3)] == pytest.approx([1, 0.75, 0.25])
-    assert [drops((1, 2))(round) for round in range(3)] == pytest.approx([1, 0.1, 0.01])

@@ -16,7 +16,7 @@ from fedmuscle_lib.creamfl import algorithms
 from fedmuscle_lib.creamfl.kinds import folders
 from fedmuscle_lib.creamfl.networks import encoding_of, network
 from fedmuscle_lib.creamfl.rounds import Rounds
-from fedmuscle_lib.creamfl.settings import PROFILES, Settings
+from fedmuscle_lib.creamfl.settings import Settings
 from fedmuscle_lib.data.captioned import KARPATHY, parts
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.partition import balanced_partition, shards
@@ -41,16 +41,6 @@ from fedmuscle_lib.runs.address import address_of
 def test_what_contradicts_itself_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
         Settings(**given)
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_every_profile_has_the_papers_parties(profile):
-    s = Settings(profile=profile)
-    assert (s.clients, s.participants, s.alpha) == (
-        {"images": 10, "texts": 10, "pairs": 15},
-        10,
-        0.1,
-    )
 
 
 def test_an_address_holds_what_changes_a_number(mini_world):

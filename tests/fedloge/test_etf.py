@@ -61,20 +61,3 @@ def test_sse_c_has_the_authors_mean_angle_and_norm(classes, angle, norm):
     assert float(weight.norm(dim=1).mean()) == pytest.approx(
         norm, abs=2e-4
     )  # a training, which processors round differently
-
-
-@pytest.mark.parametrize(
-    "given, said",
-    [
-        ({"dim": 3, "classes": 4}, "4 classes in 3 dimensions"),
-        ({"dim": 3, "classes": 1}, "1 classes in 3 dimensions"),
-        ({"dim": 4, "classes": 4, "sparsity": 1.0}, r"sparsity = 1.0: a share in \[0, 1\)"),
-        (
-            {"dim": 4, "classes": 4, "sparsity": 0.9},
-            r"sparsity = 0.9 leaves class \d no entry of 4",
-        ),
-    ],
-)
-def test_what_has_no_frame_is_refused(given, said):
-    with pytest.raises(ValueError, match=said):
-        sparse_etf(generator=draws(), steps=1, **given)

@@ -59,16 +59,3 @@ def test_batches_follow_from_their_address_alone():
         passed(data(seed=1), 2, 1),
     ):
         assert not torch.equal(other, first)
-
-
-def test_an_epoch_has_every_sample_once_with_its_label():
-    local = LocalData(0, toy.samples((9, 8, 5, 2)), 4, Preprocessing(padding=0, flip=False), 0)
-    images, labels = local.samples.inputs, local.samples.targets
-
-    def pairs(x, y):
-        return [(image.numpy().tobytes(), int(label)) for image, label in zip(x, y, strict=True)]
-
-    seen = [pair for batch in local.batches(0, 0, 8) for pair in pairs(*batch)]
-    assert sorted(seen) == sorted(
-        pairs(local.preprocessing.read(images), labels)
-    ) and local.counts.tolist() == [9, 8, 5, 2]

@@ -157,16 +157,6 @@ def test_an_arm_that_the_profile_has_anyway_runs_once(monkeypatch):
 # --- what else a folder holds
 
 
-def test_bytes_are_per_client_and_round():
-    row = report.costs(realigned((5, 6, 7))).iloc[0]
-    assert (row.uplink_kb, row.downlink_kb, row.peak_memory_mb) == (1.5, 0.5, 1000)
-
-
-def test_departures_are_from_the_readmes_command():
-    rows = report.departures([history(profile="paper", lr=0.1, options={"fedloge.norm": 0.4})])
-    assert rows.to_numpy().tolist() == [["lr", 0.1, 0.03], ["fedloge.norm", 0.4, 0.1]]
-
-
 def test_a_folder_says_what_it_comes_from(tmp_path):
     runs = realigned((5, 6, 7), rounds=2)
     swept = [history(seed=0, rounds=2, options={"fedloge.norm": 0.4})]

@@ -11,7 +11,6 @@ import torch
 import toy
 
 from fedmuscle_lib.core.errors import Diverged
-from fedmuscle_lib.fedloge.evaluation import TestSet
 from fedmuscle_lib.fedloge.methods import Recipe
 from fedmuscle_lib.fedloge.preprocessing import Preprocessing
 
@@ -76,37 +75,7 @@ def test_logits_that_are_not_finite_are_no_accuracy():
         federation.evaluate(1)
 
 
-def test_training_learns():
-    federation = toy.federation(
-        "fedloge",
-        {"etf_steps": 300, "etf_lr": 1e-3},
-        counts=((40, 40, 40, 40),) * 2,
-        recipe=Recipe(epochs=3),
-    )
-    for round in range(3):
-        federation.round(round)
-    found = {
-        row["head"]: row["value"]
-        for row in federation.evaluate(3)
-        if row["scope"] == "global" and row["group"] == "all"
-    }
-    assert min(found.values()) > 60, found
-
-
 # --- evaluation
-
-
-def test_accuracies_are_shares_of_hits_by_group():
-    test = TestSet(toy.samples((2, 2, 2, 2)), 4, toy.GROUPS, Preprocessing())
-    predicted = torch.tensor([0, 1, 1, 1, 2, 0, 3, 3])
-    logits = torch.nn.functional.one_hot(predicted, 4).float()
-    assert test.accuracies(logits) == {"all": 75, "head": 50, "middle": 100, "tail": 75}
-    rows = torch.tensor([1, 2, 3])
-    assert test.accuracies(logits[rows], rows) == {
-        "all": pytest.approx(200 / 3),
-        "head": 0,
-        "middle": 100,
-    }
 
 
 def by_hand(federation, head: str, masked: bool) -> dict[str, tuple[float, int]]:
