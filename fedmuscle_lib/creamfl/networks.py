@@ -188,8 +188,18 @@ def network(settings: Any, name: str, encoding: Pixels | Tokens) -> Any:
             settings.device
         )
     folder = checkpoint_folder(settings.models_path, name)
-    lora = {"rank": RANK, "lora_alpha": RANK, "lora_layers": "linear", "lora_blocks": "last"}
-    head = {"head": "linear", "head_hidden": 1, "head_on": "features", "proj_dim": settings.dim}
+    lora: dict[str, Any] = {
+        "rank": RANK,
+        "lora_alpha": RANK,
+        "lora_layers": "linear",
+        "lora_blocks": "last",
+    }
+    head: dict[str, Any] = {
+        "head": "linear",
+        "head_hidden": 1,
+        "head_on": "features",
+        "proj_dim": settings.dim,
+    }
     model = architecture_of(folder)(load_backbone(folder, settings.device), 1, **head, **lora)
     model.head.requires_grad_(False)
     return model.to(settings.device)

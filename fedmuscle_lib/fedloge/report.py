@@ -60,7 +60,7 @@ def differences(
     rows = rows.assign(algorithm=rows.algorithm + ", " + rows["head"])
     within = ["scope", *by, "masked", "group"]
     parts = [
-        frame.paired(rows[rows.scope == scope], [arms], within, "value") for scope, *arms in pairs
+        frame.paired(rows[rows.scope == scope], [(a, b)], within, "value") for scope, a, b in pairs
     ]
     found = pd.concat(parts, ignore_index=True)
     return found[["scope", "a", "b", *within[1:], "difference", *frame.STATISTICS]]

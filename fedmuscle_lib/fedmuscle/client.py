@@ -79,7 +79,8 @@ class Client:
         self.user, self.task, self.model, self.classes = user, task, model, classes
         self.train, self.evaluation, self.public, self._states = train, evaluation, public, states
         self.kept: dict[str, Tensor] = {}
-        self.batch_size, self.address = settings.batch_size, (settings.seed, user.number)
+        self.batch_size = settings.batch_size
+        self.address: tuple[object, ...] = (settings.seed, user.number)
         self.meter, self._optimisers = FlopMeter(), optimisers
         self._adamw: dict[str, Any] = {
             "lr": settings.of(user, "lr"),

@@ -101,7 +101,7 @@ def _place(folder: Path, user: User) -> Path:
 def _save(client: Client, rounds: Rounds, folder: Path) -> None:
     user, model, settings = client.user, client.model, rounds.settings
     name, checkpoint = settings.backbones[user.model], checkpoint_of(settings, user)
-    encoding = encoding_of(settings, user, model.backbone)
+    encoding: Any = encoding_of(settings, user, model.backbone)
     save_file(_of_head(model), folder / HEAD)
     if _is_adapted(model):
         config = copy.copy(model.backbone.peft_config["default"])
@@ -134,7 +134,11 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
     }
     (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf8")
     data = ModelCardData(library_name="peft", base_model=name, tags=["fedmuscle", "lora"])
-    card = {"task": _task(about), "adapted": _is_adapted(model), "settings": recorded}
+    card: dict[str, Any] = {
+        "task": _task(about),
+        "adapted": _is_adapted(model),
+        "settings": recorded,
+    }
     ModelCard.from_template(data, template_str=_CARD, about=about, **card).save(
         folder / "README.md"
     )
@@ -289,7 +293,9 @@ class SavedUser:
             if isinstance(inputs, Tensor):
                 return self.encoding.resize(inputs)
             return self.encoding.load(list(map(Path, inputs)))
-        return inputs if isinstance(inputs, Tensor) else self.encoding.encode(list(inputs))
+        return (
+            inputs if isinstance(inputs, Tensor) else self.encoding.encode(list(map(str, inputs)))
+        )
 
 
 @fixed_state()
