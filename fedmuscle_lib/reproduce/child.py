@@ -24,7 +24,7 @@ from fedmuscle_lib.core.notebooks import OUTCOME
 from fedmuscle_lib.reproduce.pages import EXECUTED, PART, export
 
 
-class _Relay(logging.Handler):
+class _Relay(logging.StreamHandler[Any]):
     """Print what cells print, each line after the name of the notebook's folder; papermill's own
     remarks, and the text forms of displayed tables, end no line.
     """
@@ -33,7 +33,7 @@ class _Relay(logging.Handler):
         text = record.getMessage()
         if record.levelno > logging.INFO or text.endswith("\n"):
             for line in filter(str.strip, text.splitlines()):
-                print(f"{self.name}: {line}", file=sys.stderr, flush=True)
+                print(f"{self.name}: {line}", file=self.stream, flush=True)
 
 
 class _Sockets(AsyncKernelManager):
@@ -52,7 +52,8 @@ def main(notebook: str, folder: str, parameters: dict[str, Any], parent: int) ->
     import papermill  # seconds, for which the thread does not wait
 
     place, started = Path(folder), time.monotonic()
-    relay = _Relay()
+    relay = _Relay(os.fdopen(os.dup(2), "w"))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what libraries say when they are interrupted
     relay.name = place.name
     logging.basicConfig(level=logging.INFO, handlers=[relay])
     failure = missing = None
