@@ -4,18 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-from fedmuscle_lib.report.frame import over_seeds, paired
-
-__all__ = ["over_seeds", "paired_difference", "paired_differences"]
-paired_differences = paired
-
-
-def paired_difference(
-    rows: pd.DataFrame, a: str, b: str, by: list[str], column: str
-) -> pd.DataFrame:
-    """``frame.paired`` of one pair."""
-    return paired(rows, [(a, b)], by, column).drop(columns=["a", "b"])
-
 
 def side_of_zero(low: float, high: float) -> int:
     """+1 or -1 if the interval lies on one side of 0, else 0 (no interval: 0)."""
