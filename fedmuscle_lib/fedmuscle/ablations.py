@@ -16,16 +16,14 @@ from fedmuscle_lib.fedmuscle.arms import (
     TUNED_BASELINE,
     UNFORGETTING,
     alignment_steps,
-    as_arm,
     obtained,
     page_seeds,
     possible_arms,
-    run_arms,
     settings_of,
 )
 from fedmuscle_lib.fedmuscle.profiles import PLACES
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
-from fedmuscle_lib.runs import History, available, run_all
+from fedmuscle_lib.runs import History
 from fedmuscle_lib.runs.history import setting_of
 
 MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
@@ -57,22 +55,6 @@ OPEN_CHOICES: dict[str, dict[str, Any]] = {
     "the same local data for each seed": {"local_draw": "fixed"},
 }
 # Variants of ``directed``, each of which turns one of its rules; by name, their options.
-DIRECTED: dict[str, dict[str, Any]] = {
-    "random peers": {"directed.peers": "random"},
-    "never a copy": {"directed.own": "never"},
-}
-_DIRECTED_ARMS = (
-    "local",
-    "fedmuscle",
-    "self",
-    "anchored",
-    "directed",
-    "head_only",
-    TUNED_BASELINE,
-    "anchored, tuned",
-    "directed, tuned",
-)
-_FEW = 3  # seeds of the variants of ``directed``
 _WHO = {"setup", "users"}  # settings that are no recipe of local training
 
 
@@ -196,33 +178,6 @@ def run_groups(
         Point(point.varied, (*(only(run, users) for run in alone.histories), *point.histories))
         for point, users in zip(points, groups, strict=True)
     ]
-
-
-def run_directed(common: dict[str, Any], seeds: Sequence[int], public: str) -> list[History]:
-    """Compute or fetch the runs of ``directed`` and of what it is compared with on every seed, and
-    of its variants on the first three.
-
-    Where nothing may be computed, a variant that is not stored on every one of these is left out,
-    and so is what the paper does not have and is not stored on every seed, with a warning.
-
-    Args:
-        common: settings of all runs.
-        seeds, public: as in ``Settings``.
-
-    Raises:
-        ValueError: settings that no run can have.
-        NotStored, and what else ``run_all`` raises.
-    """
-    found = run_arms(common, _DIRECTED_ARMS, seeds, [public], controls=())
-    given = {**common, "public": public}
-    run_all(_settings(given, {}, "directed", seed) for seed in seeds)  # which is never left out
-    runs = {}
-    for name, options in DIRECTED.items():
-        own = {**given, "options": common.get("options", {}) | options}
-        runs[f"directed, {name}"] = [_settings(own, {}, "directed", seed) for seed in seeds[:_FEW]]
-    for name, settings in available(runs).items():
-        found += as_arm(run_all(settings), setting_of(name))
-    return found
 
 
 def only(history: History, users: Sequence[int]) -> History:

@@ -11,7 +11,6 @@ from fedmuscle_lib.core.notebooks import results_folder, written
 from fedmuscle_lib.fedmuscle.ablations import (
     OPEN_CHOICES,
     in_rounds,
-    run_directed,
     run_groups,
     run_map,
     run_points,
@@ -28,13 +27,6 @@ from fedmuscle_lib.fedmuscle.arms import (
 )
 from fedmuscle_lib.report.costs import costs, ledger
 from fedmuscle_lib.report.departures import departures
-from fedmuscle_lib.report.listening import (
-    decisions,
-    decisions_in_words,
-    delta_by_pair,
-    user_by_user,
-    users_beside,
-)
 from fedmuscle_lib.report.map import (
     delta_map,
     map_by_place,
