@@ -23,7 +23,7 @@ from fedmuscle_lib.fedmuscle.arms import (
 )
 from fedmuscle_lib.fedmuscle.profiles import PLACES
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
-from fedmuscle_lib.runs import History
+from fedmuscle_lib.runs import History, run_all
 from fedmuscle_lib.runs.history import setting_of
 
 MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
@@ -199,6 +199,7 @@ def run_map(
     steps: Sequence[int],
     seeds: Sequence[int],
     public: str,
+    folder: Path | None = None,
 ) -> list[Point]:
     """Compute or fetch the runs of the map.
 
@@ -210,7 +211,7 @@ def run_map(
         common: settings of all runs.
         places: by name, the settings of each; the profile's if there are none.
         steps: alignment steps of a user; each place's own number if there are none.
-        seeds, public: as in ``Settings``.
+        seeds, public, folder: as of :func:`run_points`.
 
     Returns:
         The points, place by place; the first is the first place with the number of steps that is
@@ -224,6 +225,7 @@ def run_map(
     places = places or PLACES[parse(common).profile] or {_AS_IT_IS: {}}
     _check_free(common, list(places.values()))
     arms = possible_arms(MAP_ARMS, common)
+    seeds, compute = page_seeds(seeds, folder)
     planned: list[tuple[dict[str, Any], str, Settings]] = []
     for k, (place, own) in enumerate(places.items()):
         here = parse({**common, **own})
@@ -238,7 +240,7 @@ def run_map(
                 for seed in (seeds if on_all else seeds[:1])
                 for name in arms
             ]
-    return _at_points(planned)
+    return _at_points(planned, compute)
 
 
 def _check_free(common: dict[str, Any], points: Sequence[dict[str, Any]]) -> None:

@@ -3,15 +3,13 @@ intervals wherever seeds give one.
 
 Every function returns a closed ``Figure``, so that a notebook shows it once; :func:`save` writes
 files that depend on nothing but it. A module draws one kind of figure; ``palette`` has the
-algorithms' colours. No notebook draws ``worlds``, which reads the committed references, or
-``figure1``, which stands in ``docs/``.
+algorithms' colours. No notebook draws ``worlds``, which reads the committed references.
 """
 
 from fedmuscle_lib.core.style import save
 from fedmuscle_lib.plots.ablation import ablation
 from fedmuscle_lib.plots.claims import claims
 from fedmuscle_lib.plots.curve import curve
-from fedmuscle_lib.plots.delta_map import delta_map
 from fedmuscle_lib.plots.figure6 import figure6
 from fedmuscle_lib.plots.figure9 import figure9
 from fedmuscle_lib.plots.figure10 import figure10

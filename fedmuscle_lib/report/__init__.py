@@ -27,15 +27,6 @@ from fedmuscle_lib.fedmuscle.arms import (
 )
 from fedmuscle_lib.report.costs import costs, ledger
 from fedmuscle_lib.report.departures import departures
-from fedmuscle_lib.report.map import (
-    delta_map,
-    map_by_place,
-    map_in_words,
-    map_peers,
-    map_steps,
-    papers_steps,
-    write_map,
-)
 from fedmuscle_lib.report.notes import about, models, note, page_table, seeds_taken
 from fedmuscle_lib.report.paper import cells, paper_deltas, paper_gains, paper_table, printed
 from fedmuscle_lib.report.provenance import Sentences, save, world_in_words, write_without_runs

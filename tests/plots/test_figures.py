@@ -8,9 +8,8 @@ from drawn import curves_of, intervals_of, points_of
 from histories import as_runs, history
 
 from fedmuscle_lib import plots, report
-from fedmuscle_lib.core import files, style
+from fedmuscle_lib.core import style
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.plots.figure1 import figure1
 from fedmuscle_lib.plots.worlds import worlds
 from fedmuscle_lib.report.frame import delta, paired
 
@@ -144,54 +143,6 @@ def test_every_world_has_a_line_in_the_figure_of_worlds_and_the_paper_too():
     assert points_of(ax, hollow=True) == [(papers, 0)]
 
 
-def map_rows(forgotten, steps=(160, 320)):
-    """A map whose places forget so much; FedMuscle is 3 points above self at the first and 3 below
-    at the others.
-    """
-    rows = []
-    for n in steps:
-        for k, x in enumerate(forgotten):
-            deltas = {
-                "local": 0,
-                "self": 5,
-                "fedmuscle": 2 if k else 8,
-                "anchored": 9,
-                "frozen_peers": 4,
-                "head_only": x,
-                "local, tuned": 20,
-            }
-            rows += [
-                {"place": f"place {k}", "steps": n, "forgotten": x, "algorithm": name, "delta": d}
-                for name, d in deltas.items()
-            ]
-    seeds = {"ci_low": math.nan, "ci_high": math.nan}
-    return pd.DataFrame(rows).assign(**seeds)
-
-
-def test_the_map_has_a_line_a_place_from_what_forgets_most_and_hollow_single_seeds():
-    rows = map_rows([-2.0, 31.0])
-    rows.loc[rows.algorithm == "fedmuscle", ["ci_low", "ci_high"]] = [1.0, 9.0]
-    figure = plots.delta_map(rows, {"the paper": 23550})
-    assert [ax.get_title() for ax in figure.axes] == [
-        "160 alignment steps a user",
-        "320 alignment steps a user",
-    ]
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["place 1", "place 0"]
-    for ax in figure.axes:
-        assert sorted(x for x, _ in points_of(ax)) == [2, 8], "an arm with an interval is filled"
-        assert sorted(x for x, _ in points_of(ax, hollow=True)) == sorted(
-            [5, 9, 4, 20, -2] + [5, 9, 4, 20, 31]
-        )
-        assert len(intervals_of(ax)) == 2
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert (
-        len(names) == 7
-        and names[-1] == "hollow: a single seed"
-        and not any("place" in name for name in names)
-    )
-    assert "the paper, 23,550" in figure.get_supxlabel()
-
-
 def test_an_arm_that_would_squeeze_the_others_is_cut_off_with_an_arrow_and_its_number():
     rows = forest_rows().assign(
         panel="a",
@@ -207,10 +158,3 @@ def test_an_arm_that_would_squeeze_the_others_is_cut_off_with_an_arrow_and_its_n
     assert ax.get_xlim()[0] > -2 and [text.get_text() for text in ax.texts] == ["-80"]
     whole = style.housed(style.forest)(rows, plots.styles(rows.arm)).axes[0]
     assert whole.get_xlim()[0] < -100 and not whole.texts
-
-
-def test_figure_1_is_the_one_of_the_documents(tmp_path):
-    """``python -m fedmuscle_lib.plots.figure1`` draws it again."""
-    assert (files.ROOT / "docs/figure1.svg").read_bytes() == plots.save(
-        figure1(), tmp_path, "figure1"
-    ).read_bytes()

@@ -1,11 +1,9 @@
 """The map of Delta: which runs it asks for, and what becomes of them."""
 
-import pandas as pd
 import pytest
 from histories import history
 
 from fedmuscle_lib import report
-from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.fedmuscle import ablations as module
 from fedmuscle_lib.fedmuscle import arms
 from fedmuscle_lib.fedmuscle.profiles import PLACES
@@ -130,8 +128,6 @@ def test_the_tuned_baseline_has_no_places_recipe(tuned):
         )
     wide = next(s for s in tuned if s.head_hidden == 999)
     assert wide.protocol == "fixed" and wide.setup == "setup1_unequal"
-    shown = report.map_by_place(report.delta_map(points), report.map_peers(points))
-    assert set(shown["FedMuscle over Local training, tuned"]) == {"+12.20"}  # 46 over 41
 
 
 @pytest.mark.parametrize(
@@ -160,70 +156,3 @@ def test_the_places_of_a_profile_are_settings_that_differ(profile):
     places = [parse({"profile": profile, **own}) for own in PLACES[profile].values()]
     for k, one in enumerate(places):
         assert all(different(one, other) & {*BY_TASK, "setup"} for other in places[:k])
-
-
-@pytest.fixture(scope="module")
-def points():
-    with pytest.MonkeyPatch.context() as patch:
-        answering(patch)
-        return report.run_map(
-            COMMON, {"as it is": {}, "wide": {"head_hidden": 999}}, [160, 320], [0, 1], "voc"
-        )
-
-
-def test_every_delta_stands_beside_what_local_training_forgets(points):
-    rows = report.delta_map(points)
-    assert len(rows) == 4 * len(VALUES) and rows.n_seeds.value_counts().to_dict() == {2: 18, 1: 6}
-    single = rows[rows.n_seeds == 1].set_index("algorithm")
-    assert (
-        set(zip(single.place, single.steps, strict=True)) == {("wide", 160)}
-        and single.ci_low.isna().all()
-    )
-    assert single.delta.to_dict() == pytest.approx(
-        {name: 100 * (value / 40 - 1) for name, value in VALUES.items()}
-    )
-    assert single.forgotten.tolist() == pytest.approx([5] * len(VALUES))
-    assert not [name for name in rows if name.startswith("paper")]
-    peers = report.map_peers(points)
-    assert peers[(peers.over == "self") & (peers.n_seeds == 1)].difference.round(6).tolist() == [5]
-    assert peers.ci_low.notna().sum() == 9
-
-
-def test_more_steps_are_compared_within_their_place_on_the_same_seeds(points):
-    rows = report.map_steps(points).set_index("place")
-    assert rows[["steps", "over", "n_seeds"]].to_numpy().tolist() == [[320, 160, 2], [320, 160, 1]]
-    assert rows.difference.tolist() == pytest.approx(
-        [0, 0]
-    )  # an algorithm ends with its value, whatever the steps
-    better = {"difference": 100 * 3 / 40, "n_seeds": 1}  # of 40, local training's
-    other = [
-        run if run.arm != "fedmuscle" else history("fedmuscle", [49] * 6)
-        for run in points[2].histories
-    ]
-    one = [points[2], module.Point({"place": "wide", "steps": 640}, tuple(other))]
-    assert report.map_steps(one)[list(better)].iloc[0].to_dict() == pytest.approx(better)
-    alone = report.map_steps(points[:1])
-    assert alone.empty and list(alone) == list(report.map_steps(points)), (
-        "a file of it has its columns"
-    )
-
-
-def test_the_folder_names_every_run_once(points, tmp_path):
-    report.write_map(points, tmp_path)
-    addresses = [run["address"] for run in runs_of(tmp_path)]
-    assert (
-        len(set(addresses))
-        == len(addresses)
-        == len({run.provenance["address"] for point in points for run in point.histories})
-    )
-    assert pd.read_csv(tmp_path / "table.csv").n_seeds.eq(2).all()  # of the first place
-    assert set(pd.read_csv(tmp_path / "delta_map.csv").place) == {"as it is", "wide"}
-    assert pd.read_csv(tmp_path / "overview.csv")[["place", "steps"]].drop_duplicates().shape == (
-        4,
-        2,
-    )
-    assert (
-        len(pd.read_csv(tmp_path / "peers.csv")) == 12
-        and (tmp_path / "delta_map_after_local.csv").exists()
-    )
-    assert len(pd.read_csv(tmp_path / "steps.csv")) == 2

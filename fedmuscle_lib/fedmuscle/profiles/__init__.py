@@ -3,7 +3,7 @@ profile it is.
 
 A table ``[setups.<setup>]`` of a profile has numbers for this setup alone,
 ``[protocols.<protocol>]`` for this protocol, a table ``[places."<name>"]`` the settings of a place
-of the map of Delta (``fedmuscle_lib.report.map``). The table ``[options]`` has what was tuned of
+of the map of Delta (``ablations.run_map``). The table ``[options]`` has what was tuned of
 single algorithms, by "<algorithm>.<option>"; the others do not see it. Beside a profile may lie
 ``<profile>_tuned.json``, which the notebook ``tuning`` makes: a recipe of local training for each
 task that was tuned.
