@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, isnan, nan, sqrt
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from scipy.stats import t as student
@@ -191,8 +192,8 @@ def selected(rows: pd.DataFrame, where: str) -> pd.DataFrame:
     return rows
 
 
-def _tested(folder: Path, claim: Claim) -> dict[str, object]:
-    row = {"claim": claim.text, "family": claim.family, "where": claim.where, "by": claim.by}
+def _tested(folder: Path, claim: Claim) -> dict[str, Any]:
+    row: dict[str, Any] = {"claim": claim.text, "family": claim.family, "where": claim.where, "by": claim.by}
     row |= {"unit": claim.unit, "margin": claim.within is not None, "nothing": False}
     unknown = ("difference", "ci_low", "ci_high", "paper")
     row |= dict.fromkeys([*unknown, *(f"{name}_against" for name in unknown)], nan)
