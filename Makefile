@@ -18,7 +18,7 @@ WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
 # A first Delta after some minutes, from two runs that several notebooks have in common.
 FIRST      = $(if $(filter-out mini,$(PROFILE))$(SEEDS)$(NOTEBOOKS),,FEDMUSCLE_SHIPPED=0 $(RUN) -m fedmuscle_lib run --with-local)
 GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
-SHIP       = $(RUN) -m fedmuscle_lib runs ship $(or $(patsubst %,figures/$(PROFILE)/%,$(filter-out all,$(NOTEBOOKS))),$$(dirname figures/$(PROFILE)/*/provenance.json))
+SHIP       = $(RUN) scripts/ship_runs.py $(or $(patsubst %,figures/$(PROFILE)/%,$(filter-out all,$(NOTEBOOKS))),$$(dirname figures/$(PROFILE)/*/provenance.json))
 
 # Bytecode is kept also where the environment asks for none: each process of the tests would compile the library anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -7,6 +7,7 @@ import logging
 import re
 import shutil
 from dataclasses import replace
+from importlib import import_module
 
 import nbformat
 import pandas as pd
@@ -19,6 +20,7 @@ from fedmuscle_lib.cli import run as run_command
 from fedmuscle_lib.cli.runs import changed
 from fedmuscle_lib.cli.verify import verify
 from fedmuscle_lib.core.errors import Diverged
+from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.runs import Record
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.archive import write_archive
@@ -122,7 +124,6 @@ def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbe
         ("reproduce table7 --output taken/below", "taken/below/mini: Not a directory"),
         ("runs delete", "name addresses, or --interrupted"),
         ("runs delete 0123", "no such computed run"),
-        ("runs ship nowhere", "nowhere: no such folder of results"),
         ("verify --sample 1 --profile no", "figures/no/runs.zip: no such archive"),
         ("notebook ../up", "a name such as depth or my_study is needed"),
         ("realign nowhere", "nowhere: no such file"),
@@ -309,6 +310,12 @@ def test_changed_settings_are_those_that_the_profile_does_not_have():
 
 
 @pytest.fixture
+def ship(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return import_module("ship_runs").ship
+
+
+@pytest.fixture
 def reference(three_runs, tmp_path):
     """A notebook's folder whose provenance names the two finished runs."""
     folder = tmp_path / "figures/mini/ablation"
@@ -334,10 +341,12 @@ def reference(three_runs, tmp_path):
     return folder
 
 
-def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, tmp_path, capsys):
+def test_the_runs_behind_a_reference_are_shipped(
+    reference, ship, three_runs, store, tmp_path, capsys
+):
     shipped = reference.parent / "runs.zip"
     write_archive(shipped, {"older": b"of an earlier reference"})
-    assert main(["runs", "ship", str(reference)]) == 0
+    ship([reference])
     out = capsys.readouterr().out
     assert f"{reference}: 2 runs shipped" in out and f"{shipped}: older is removed" in out
     assert {entry.address for entry in Store(tmp_path, (shipped,)).entries() if entry.shipped} == {
@@ -356,27 +365,27 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     below = run(history.settings, store=Store(tmp_path / "other", (shipped,)))
     assert below.origin == "shipped"
     pd.testing.assert_frame_equal(below.metrics, history.metrics, check_exact=True)
-    assert main(["runs", "ship", str(reference)]) == 0  # they are there already
+    ship([reference])  # they are there already
     assert json.loads((reference / "provenance.json").read_text()) == provenance
     (reference / "result.json").write_text(
         json.dumps({"parameters": {"seeds": [7]}, "missing": "1 run is not stored"})
     )
-    assert main(["runs", "ship", str(reference)]) == 0
+    ship([reference])
     assert json.loads((reference / "provenance.json").read_text()) == provenance, (
         "what lacked a run did not make the results"
     )
     write_archive(shipped, {})
-    assert main(["runs", "ship", str(reference)]) == 2
-    assert "no finished run" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError, match="no finished run"):
+        ship([reference])
 
 
 # --- verify
 
 
 @pytest.fixture
-def figures(reference, small_world, capsys, monkeypatch):
+def figures(reference, ship, small_world, capsys, monkeypatch):
     """The folder ``figures`` with two shipped runs, and the arguments that verify them."""
-    main(["runs", "ship", str(reference)])
+    ship([reference])
     capsys.readouterr()
     folder = reference.parents[1]
     monkeypatch.setattr("fedmuscle_lib.cli.verify.FIGURES", folder)
