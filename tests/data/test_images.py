@@ -6,7 +6,6 @@ import io
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from fedmuscle_lib.core.errors import DataError
@@ -52,11 +51,6 @@ def test_a_jpeg_and_a_mask_are_turned_too():
     assert np.array_equal(np.asarray(decode_indices(content)), grey)
 
 
-def test_a_photo_with_damaged_exif_data_is_read():
-    content = encoded(UPRIGHT, exif=b"Exif\0\0no EXIF data at all")
-    assert np.array_equal(np.asarray(decode(content)), UPRIGHT)
-
-
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP", "WEBP"])
 def test_the_usual_formats_are_read(form):
     assert (np.asarray(decode(encoded(np.full((8, 8, 3), 255, np.uint8), form, "L"))) > 250).all()
@@ -85,9 +79,3 @@ def test_what_is_no_image_is_named(tmp_path, content, why):
     path.write_bytes(content)
     with pytest.raises(DataError, match=rf"^{path}: .*{why}"):
         Pixels(8).load([path])
-
-
-def test_images_are_resized(tmp_path):
-    (tmp_path / "a.png").write_bytes(encoded(np.full((4, 6, 3), 77, np.uint8)))
-    images = Pixels(9).load([tmp_path / "a.png"] * 2)
-    assert images.shape == (2, 3, 9, 9) and torch.all(images == 77)

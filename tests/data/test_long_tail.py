@@ -58,19 +58,6 @@ def test_every_row_has_one_client_and_the_seed_alone_decides(alpha, clients, see
     assert all(map(np.array_equal, parts, again))
 
 
-def test_shares_have_dirichlets_mean_and_spread():
-    """A client's share of a class has the mean 1/k and the variance (1/k)(1 - 1/k)/(k alpha +
-    1).
-    """
-    classes, clients, alpha = 400, 4, 0.5
-    labels = np.repeat(np.arange(classes), 1000)
-    shares = class_counts(labels, partition(labels, clients, alpha, seed=0), classes) / 1000
-    assert shares.mean(1) == pytest.approx(np.full(clients, 1 / clients), abs=0.05)
-    assert shares.var() == pytest.approx(
-        (1 / clients) * (1 - 1 / clients) / (clients * alpha + 1), rel=0.1
-    )
-
-
 # --- local tests and groups
 
 

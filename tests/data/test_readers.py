@@ -18,8 +18,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from PIL import Image
-from pycocotools.coco import COCO
 
 from data_prep.io.writers import write_coco, write_images, write_pickle
 from fedmuscle_lib.core.errors import DataError
@@ -136,27 +134,6 @@ def _write_coco(data_dir: Path, task: Task = MLC) -> tuple[Path, np.ndarray]:
     return path, masks
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation")  # of pycocotools with numpy 2
-def test_coco_files_open_in_pycocotools(tmp_path):
-    path, masks = _write_coco(tmp_path)
-    coco = COCO(str(path))
-    assert [category["name"] for category in coco.loadCats(coco.getCatIds())] == list(
-        CATEGORIES.values()
-    )
-    for row, image in enumerate(coco.loadImgs(sorted(coco.getImgIds()))):
-        found = {
-            coco.cats[a["category_id"]]["name"]: a
-            for a in coco.loadAnns(coco.getAnnIds(image["id"]))
-        }
-        slots = {CATEGORIES[c]: slot for slot, c in enumerate(CLASSES[row]) if c >= 0}
-        assert found.keys() == slots.keys()
-        for name, slot in slots.items():
-            ys, xs = np.nonzero(masks[row, slot])
-            assert np.array_equal(coco.annToMask(found[name]).astype(bool), masks[row, slot])
-            assert found[name]["area"] == len(ys)
-            assert found[name]["bbox"] == [xs.min(), ys.min(), np.ptp(xs) + 1, np.ptp(ys) + 1]
-
-
 def test_targets_agree_with_a_count_over_the_raw_json(small_world):
     document = json.loads((small_world / MLC.folder / "val/client_1.json").read_text())
     images = {annotation["category_id"]: set() for annotation in document["annotations"]}
@@ -190,21 +167,6 @@ def test_an_image_of_another_size_than_its_record_is_refused_with_both(tmp_path,
         task.read(tmp_path, 0, "train", Pixels(SIZE))
 
 
-def test_a_photo_that_is_turned_fits_the_record_of_the_upright_one_alone(tmp_path):
-    path, _ = _write_coco(tmp_path)
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    upright = np.arange(3 * SIZE * SIZE // 2, dtype=np.uint8).reshape(SIZE // 2, SIZE, 3)
-    file = tmp_path / MLC.folder / "images/train/client_0_000001.png"
-    Image.fromarray(np.ascontiguousarray(np.rot90(upright))).save(file, exif=exif)
-    document = json.loads(path.read_text())
-    document["images"][1] |= {"width": SIZE, "height": SIZE // 2}
-    path.write_text(json.dumps(document))
-    turned = MLC.read(tmp_path, 0, "train", Pixels(SIZE))[0].inputs
-    Image.fromarray(upright).save(file)
-    assert torch.equal(turned, MLC.read(tmp_path, 0, "train", Pixels(SIZE))[0].inputs)
-
-
 def test_a_coco_file_without_any_annotation_is_remarked_on(tmp_path, caplog):
     path, _ = _write_coco(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"annotations": []}))
@@ -217,14 +179,6 @@ def test_a_coco_file_without_any_annotation_is_remarked_on(tmp_path, caplog):
 
 
 # --- images
-
-
-def test_public_images_come_in_the_order_of_their_names(tmp_path):
-    write_images(tmp_path, IMAGES)
-    (tmp_path / "notes.txt").write_text("no image")
-    assert torch.equal(
-        read_public(tmp_path, 4, Pixels(SIZE)), torch.from_numpy(IMAGES[:4]).permute(0, 3, 1, 2)
-    )
 
 
 def test_a_small_or_missing_public_set_is_named(tmp_path):
@@ -265,10 +219,3 @@ def test_local_draws_depend_on_their_address_alone():
         assert set(first.flatten().tolist()) != set(
             draw_local(pool, 50, *other).inputs.flatten().tolist()
         )
-
-
-def test_a_pool_that_is_too_small_is_refused():
-    with pytest.raises(
-        DataError, match="local training set of 11 was asked for, the file holds 10"
-    ):
-        draw_local(_pool(10, 10), 11, 0)

@@ -90,22 +90,6 @@ def test_missing_data_is_named(settings, store, tmp_path):
         quiet(settings(data_dir=tmp_path / "nowhere"), store)
 
 
-@pytest.mark.slow
-def test_a_copy_of_the_data_is_the_same_run_and_changed_data_are_read_again(
-    settings, store, small_world, tmp_path
-):
-    """Their content counts, and not the manifest beside them."""
-    copy = tmp_path / "world"
-    shutil.copytree(small_world, copy)
-    quiet(settings(algorithm="local"), store)
-    quiet(settings(algorithm="local", data_dir=copy, models_path=copy / "models"), store)
-    assert len(list(store.entries())) == 1  # the same content elsewhere
-    victim = copy / "IC/CIFAR10/train/client_0.pkl"
-    victim.write_bytes(victim.read_bytes()[:1000])
-    with pytest.raises(DataError, match="client_0.pkl: not a readable pickle"):
-        quiet(settings(algorithm="local", data_dir=copy, models_path=copy / "models"), store)
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

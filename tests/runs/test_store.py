@@ -94,14 +94,6 @@ def test_the_repositorys_runs_are_found_and_written_again(tmp_path):
     assert len(SHIPPED) == 2
 
 
-def test_a_damaged_shipped_run_is_told_and_left_where_it_is(layered, caplog):
-    (path,) = layered.shipped
-    write_archive(path, {str(HERE): record().pack()[:-100]})
-    before = path.read_bytes()
-    assert layered.find(HERE) is None and path.read_bytes() == before
-    assert str(path) in caplog.text
-
-
 def test_shipped_runs_lie_below_computed_ones(layered):
     found, entry, caveats = layered.find(HERE)
     assert entry.shipped and caveats == ()

@@ -76,11 +76,9 @@ def test_workers_compute_what_this_process_computes(tiny, store, two_cores, tmp_
 @pytest.mark.parametrize(
     ("cores", "runs", "given", "at_a_time"),
     [
-        (1, 5, {}, 1),
         (4, 3, {}, 3),
         (4, 5, {"threads": 2}, 2),
         (4, 5, {"device": "cuda"}, 1),
-        (4, 0, {}, 0),
     ],
 )
 def test_as_many_at_a_time_as_the_cores_and_the_device_bear(cores, runs, given, at_a_time):
