@@ -24,12 +24,16 @@ TABLES = [*(path for path in OF_FEDMUSCLE if path not in TEACHING), SKELETON]
 MOST_LINES = 36  # of a cell
 CHECKED = {"nbval-check-output", "keep_output"}  # compared by nbval, kept by nbstripout
 
-every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-every_table = pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
-
 
 def code_cells(path):
     return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+
+
+every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+every_executed = pytest.mark.parametrize(
+    "path", filter(code_cells, PATHS), ids=lambda path: path.stem
+)
+every_table = pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 
 
 def tags(cell):
@@ -62,7 +66,7 @@ def test_cells_have_names(path):
         assert re.fullmatch(r"[a-z]+[0-9]?(-[a-z]+)*", name), f"{name}: a name, not a random id"
 
 
-@every_notebook
+@every_executed
 def test_the_first_code_cell_is_the_only_parameters_cell(path):
     first, *others = code_cells(path)
     assert "parameters" in tags(first) and not any("parameters" in tags(cell) for cell in others)
@@ -100,7 +104,7 @@ def test_tables_are_thin(path):
     )
 
 
-@every_notebook
+@every_executed
 def test_parameters_that_papermill_hands_over_as_text_are_read(path):
     """``papermill -p`` can't say that a value is a list or a dict."""
     first, *others = code_cells(path)
