@@ -287,8 +287,9 @@ def _models(shown: Settings) -> dict[str, ipywidgets.Dropdown]:
     return models
 
 
-def _kind(user: User) -> tuple[str, str]:
-    return TASKS[user.task].reads, TASKS[user.task].head
+def _kind(user: User) -> tuple[str, str, bool]:
+    pooled_by_cls = user.model.startswith("CLS")
+    return TASKS[user.task].reads, TASKS[user.task].head, pooled_by_cls
 
 
 def _to_compare(settings: Settings) -> History[Settings] | None:

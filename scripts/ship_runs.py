@@ -2,8 +2,7 @@
 provenance; `make reference` does this.
 
     python scripts/ship_runs.py figures/mini/table7 ...
-
-Runs that no folder of the profile names any more are removed from the archive.
+    python scripts/ship_runs.py --stored figures/mini    # the store's finished runs, for later pages
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE, flat, reference_pa
 from fedmuscle_lib.report.provenance import option, write_provenance
 from fedmuscle_lib.runs import SYSTEMS, default_store, named
 from fedmuscle_lib.runs.archive import ARCHIVE
+from fedmuscle_lib.runs.archive import archive as runs_in
 
 
 def ship(folders: Sequence[Path]) -> None:
@@ -32,13 +32,20 @@ def ship(folders: Sequence[Path]) -> None:
         runs = {path.parent: _addresses(path.parent) for path in profile.glob(f"*/{PROVENANCE}")}
         wanted = {folder: own for folder, own in runs.items() if folder in folders}
         archive = profile / ARCHIVE
-        for address in default_store().ship(
-            set().union(*wanted.values()), archive, set().union(*runs.values())
-        ):
-            print(f"{archive}: {address} is removed, since no reference names it")
+        default_store().ship(set().union(*wanted.values()), archive, keep=[*runs_in(archive)])
         for folder, addresses in wanted.items():
             _mark(folder)
             print(f"{folder}: {len(addresses)} runs shipped")
+
+
+def ship_stored(profile: Path) -> None:
+    """Ship every finished run of this profile that is stored, whether a page names it or not."""
+    store, path = default_store(), profile / ARCHIVE
+    shipped = [*runs_in(path)]
+    finished = [entry for entry in store.entries() if entry.done and not entry.shipped]
+    own = {e.address for e in finished if e.facts()["settings"].get("profile") == profile.name}
+    store.ship(own, path, keep=shipped)
+    print(f"{path}: {len(own - {*shipped})} more runs shipped")
 
 
 def _addresses(folder: Path) -> set[str]:
@@ -79,4 +86,7 @@ def _parameters(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    ship([Path(name) for name in sys.argv[1:]])
+    if sys.argv[1:2] == ["--stored"]:
+        ship_stored(Path(sys.argv[2]))
+    else:
+        ship([Path(name) for name in sys.argv[1:]])

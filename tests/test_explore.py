@@ -29,7 +29,7 @@ def image_of(explorer):
     ("name", "value", "why"),
     [
         ("others", 5, "others: M = 5, but a user has only 1 other users in setup1"),
-        ("users", (), "users: at least one of [1, 2, 3, 4, 5, 6] takes part"),
+        ("users", (), "users: []; setup1 has [1, 2, 3, 4, 5, 6], of whom each takes part once"),
         ("rounds", 0, "rounds: Input should be greater than or equal to 1 (got 0)"),
         ("tau", -0.1, "tau = -0.1 for user 5, user 6: must be positive"),
         ("seed", -1, "seed: Input should be greater than or equal to 0 (got -1)"),

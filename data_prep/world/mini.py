@@ -97,7 +97,7 @@ _write_images = partial(
 
 
 def prepare(data_dir: Path) -> dict:
-    """Write the world below ``data_dir`` (29035 small files) unless it is there complete; return
+    """Write the world below ``data_dir`` (29051 small files) unless it is there complete; return
     its manifest.
 
     Of an earlier world, its own files are replaced; what else lies beside them stays.

@@ -193,7 +193,12 @@ def selected(rows: pd.DataFrame, where: str) -> pd.DataFrame:
 
 
 def _tested(folder: Path, claim: Claim) -> dict[str, Any]:
-    row: dict[str, Any] = {"claim": claim.text, "family": claim.family, "where": claim.where, "by": claim.by}
+    row: dict[str, Any] = {
+        "claim": claim.text,
+        "family": claim.family,
+        "where": claim.where,
+        "by": claim.by,
+    }
     row |= {"unit": claim.unit, "margin": claim.within is not None, "nothing": False}
     unknown = ("difference", "ci_low", "ci_high", "paper")
     row |= dict.fromkeys([*unknown, *(f"{name}_against" for name in unknown)], nan)

@@ -92,6 +92,10 @@ def save(
     backbone.half().save_pretrained(folder)
     if tokenizer:
         tokenizer.save_pretrained(folder)
-    report |= {"torch": torch.__version__, "machine": platform.machine()}
+    report |= {
+        "parameters": backbone.num_parameters(),
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+    }
     (folder / "pretraining.json").write_text(json.dumps(report, indent=2) + "\n")
     print(f"{folder}: {report}")

@@ -73,9 +73,11 @@ def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path, tm
 
 
 def test_smalls_checkpoints_are_those_that_data_prep_writes():
-    """One for every model of every setup."""
+    """One for every model of every setup, but for that which is mini's alone."""
     backbones = Settings(profile="small").backbones
-    assert set(backbones) == {row.model for users in SETUPS.values() for row in users}
+    assert set(backbones) == {
+        row.model for name, users in SETUPS.items() if name != "setup1_cls" for row in users
+    }
     assert set(backbones.values()) <= CHECKPOINTS.keys() | SHIPPED.keys()
 
 
