@@ -2,7 +2,7 @@
 provenance; `make reference` does this.
 
     python scripts/ship_runs.py figures/mini/table7 ...
-    python scripts/ship_runs.py --stored figures/mini    # the store's finished runs, for later pages
+    python scripts/ship_runs.py --stored figures/mini  # finished runs without a page
 """
 
 from __future__ import annotations

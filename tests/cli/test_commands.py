@@ -348,9 +348,10 @@ def test_the_runs_behind_a_reference_are_shipped(
     write_archive(shipped, {"older": b"of an earlier reference"})
     ship([reference])
     out = capsys.readouterr().out
-    assert f"{reference}: 2 runs shipped" in out and f"{shipped}: older is removed" in out
+    assert f"{reference}: 2 runs shipped" in out
     assert {entry.address for entry in Store(tmp_path, (shipped,)).entries() if entry.shipped} == {
-        h.provenance["address"] for h in three_runs
+        "older",  # a page may name it later
+        *(h.provenance["address"] for h in three_runs),
     }
     provenance = json.loads((reference / "provenance.json").read_text())
     assert provenance["shipped"] and provenance["command"] == "... -p rounds=2"

@@ -31,7 +31,7 @@ def code_cells(path):
 
 every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 every_executed = pytest.mark.parametrize(
-    "path", filter(code_cells, PATHS), ids=lambda path: path.stem
+    "path", [*filter(code_cells, PATHS)], ids=lambda path: path.stem
 )
 every_table = pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 
