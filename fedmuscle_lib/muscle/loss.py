@@ -127,8 +127,11 @@ def muscle_loss(
     _refuse_forward_mode(anchor, tau, tau_prime)
     members = others
     others = representations(anchor, members, names)  # (m, b, d)
-    if any(_place(member) == _place(anchor) for member in members):
-        raise ValueError("the anchor is among the others: pass the other members alone")
+    if any(_same_rows(anchor, member) for member in members):
+        raise ValueError(
+            "the anchor is among the others: pass the other members alone, and a clone() of one"
+            " that has the anchor's values"
+        )
     m, b, _ = others.shape
     if (seconds := b ** (m + 1) / _TERMS_A_SECOND) > SLOW and anchor.device.type == "cpu":
         warnings.warn(
@@ -339,9 +342,10 @@ class _Once(torch.autograd.Function):
         raise RuntimeError(_ONCE)
 
 
-def _place(member: Tensor) -> tuple[int, Any]:
-    """Where a member's numbers lie, the same for two views of the same rows."""
-    return (id(member._base), member.storage_offset()) if member._is_view() else (id(member), 0)
+def _same_rows(one: Tensor, other: Tensor) -> bool:
+    """Return whether two members are one tensor, or views of the same rows of one."""
+    first, second = (member._base if member._is_view() else member for member in (one, other))
+    return first is second and one.storage_offset() == other.storage_offset()
 
 
 def _refuse_forward_mode(*inputs: Any) -> None:
