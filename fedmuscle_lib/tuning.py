@@ -41,6 +41,16 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "linear probe": _BASE | _NO_LORA | {"head_layers": 1, "lr": 3e-3, "epochs": 100},
     "lr 3e-4, 100 epochs": _BASE | {"lr": 3e-4, "epochs": 100},
 }
+# The grid of each objective's temperature. Muscle's tau' is 3/4 tau, as the paper's 0.15 and 0.2.
+GRID = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
+TEMPERATURES: dict[str, list[dict[str, Any]]] = {
+    "fedmuscle": [{"tau": tau, "tau_prime": 0.75 * tau} for tau in GRID],
+    "pairwise": [{"tau": tau, "tau_prime": 0.75 * tau} for tau in GRID],  # which reads tau alone
+    "gramian": [
+        {"options": {"gramian.tau": tau}}
+        for tau in (0.0025, 0.005, 0.01, 0.02, 0.04, 0.07, 0.15, 0.3)
+    ],
+}
 _log = logging.getLogger("fedmuscle")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from math import log
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,14 @@ OPEN_CHOICES: dict[str, dict[str, Any]] = {
     "local images flipped and cropped": {"augmentation": "weak"},
     "the same local data for each seed": {"local_draw": "fixed"},
 }
-# Variants of ``directed``, each of which turns one of its rules; by name, their options.
+# Readings of the paper that its text admits and that raise Delta, each alone: what it has otherwise
+# than the profile. LoRA's alpha, the optimiser's state between rounds and the head are not stated.
+READINGS: dict[str, dict[str, Any]] = {
+    "alpha 32": {"lora_alpha": 32},
+    "new AdamW each round": {"optimisers": "each_round"},
+    "normalised features": {"head_on": "normalised"},
+    "one-layer head": {"head_layers": 1},
+}
 _WHO = {"setup", "users"}  # settings that are no recipe of local training
 
 
@@ -70,6 +78,15 @@ class Point:
 
     varied: dict[str, Any]
     histories: tuple[History, ...]
+
+
+def readings() -> dict[str, dict[str, Any]]:
+    """Every combination of ``READINGS`` by its name, the profile as it is first."""
+    chosen = [names for n in range(len(READINGS) + 1) for names in combinations(READINGS, n)]
+    return {
+        ", ".join(names) or "as it is": {k: v for name in names for k, v in READINGS[name].items()}
+        for names in chosen
+    }
 
 
 def in_rounds(epochs: int, rounds: int) -> dict[str, int]:

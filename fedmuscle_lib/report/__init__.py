@@ -11,6 +11,7 @@ from fedmuscle_lib.core.notebooks import results_folder, written
 from fedmuscle_lib.fedmuscle.ablations import (
     OPEN_CHOICES,
     in_rounds,
+    readings,
     run_groups,
     run_map,
     run_points,
