@@ -183,6 +183,20 @@ def archives(tmp_path) -> Path:
 
 
 @pytest.fixture
+def assert_usual_rights() -> Iterator[Callable[[Path], None]]:
+    """An uncommon umask, and what asserts that all below a folder has the rights that it gives."""
+    before = os.umask(mask := 0o027)
+
+    def check(folder: Path) -> None:
+        for path in (one for one in folder.rglob("*") if not one.is_symlink()):
+            usual = (0o777 if path.is_dir() else 0o666) & ~mask
+            assert path.stat().st_mode & 0o777 == usual, path
+
+    yield check
+    os.umask(before)
+
+
+@pytest.fixture
 def store(tmp_path, monkeypatch) -> Store:
     """An empty store without shipped runs; the default one, too, where a test does not name it."""
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "runs"))

@@ -95,6 +95,8 @@ def fetch(name: str, models_path: Path, random: bool = False) -> int:
             tokenizer.save_pretrained(new)
         if random:
             (new / RANDOM).write_text(f'{{"architecture": "{name}", "seed": 0}}\n')
+        for path in new.iterdir():  # transformers' weights are their owner's alone
+            path.chmod((new / "config.json").stat().st_mode)
         new.rename(folder)  # refuses a folder with other files
     return model.num_parameters()
 

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from huggingface_hub import ModelCard, ModelCardData
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from fedmuscle_lib.core.errors import DataError, unreadable
@@ -102,13 +102,15 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
     user, model, settings = client.user, client.model, rounds.settings
     name, checkpoint = settings.backbones[user.model], checkpoint_of(settings, user)
     encoding: Any = encoding_of(settings, user, model.backbone)
-    save_file(_of_head(model), folder / HEAD)
+    # safetensors' own writer makes files that nobody else may read
+    (folder / HEAD).write_bytes(to_bytes(_of_head(model)))
     if _is_adapted(model):
         config = copy.copy(model.backbone.peft_config["default"])
         config.base_model_name_or_path, config.inference_mode = name, True
         config.save_pretrained(folder)
         adapter = get_peft_model_state_dict(model.backbone, save_embedding_layers=False)
-        save_file({f"base_model.model.{key}": adapter[key] for key in adapter}, folder / ADAPTER[1])
+        named = {f"base_model.model.{key}": adapter[key] for key in adapter}
+        (folder / ADAPTER[1]).write_bytes(to_bytes(named))
     # the control ``probe`` puts a head in the place of the one that its settings ask for
     head = {"head": "linear", "head_on": model.head_on} if isinstance(model.head, nn.Linear) else {}
     recorded = settings.recorded()

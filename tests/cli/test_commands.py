@@ -193,7 +193,9 @@ def test_delta_is_shown_with_the_recipe_and_the_papers_value(capsys):
     ]
 
 
-def test_run_prints_users_and_delta(small_world, store, monkeypatch, capsys, tmp_path):
+def test_run_prints_users_and_delta(
+    small_world, store, monkeypatch, capsys, tmp_path, assert_usual_rights
+):
     where = {"data_dir": small_world, "models_path": small_world / "models"}
     places = f"--data-dir {where['data_dir']} --models-path {where['models_path']}"
     line = (
@@ -232,6 +234,7 @@ def test_run_prints_users_and_delta(small_world, store, monkeypatch, capsys, tmp
     assert not logging.getLogger("fedmuscle").handlers
     assert main([*line, "--save-models", str(tmp_path / "models")]) == 0
     assert f"saved in {tmp_path / 'models'}\n" in capsys.readouterr().out
+    assert_usual_rights(tmp_path)
     user = load_user(tmp_path / "models/user_6", small_world / "models/vit-tiny")
     assert f"{user.about['metrics'][-1]['value']:.2f}".startswith(sixth[-2])
 

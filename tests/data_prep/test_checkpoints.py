@@ -136,9 +136,10 @@ def test_weights_of_onnx_and_of_efficientnet_lite_get_transformers_names():
     }
 
 
-def test_random_checkpoints_are_never_taken_for_real_ones(tmp_path, capsys):
+def test_random_checkpoints_are_never_taken_for_real_ones(tmp_path, capsys, assert_usual_rights):
     name = "WinKawaks/vit-tiny-patch16-224"
     command = ["checkpoints", name, "--models-path", str(tmp_path)]
     assert main([*command, "--random"]) == 0
+    assert_usual_rights(tmp_path)
     assert load_backbone(tmp_path / name).num_parameters() == 5_524_416
     assert main(command) == 2 and "holds random weights" in capsys.readouterr().err

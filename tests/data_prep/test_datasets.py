@@ -114,8 +114,11 @@ def _stems(data_dir: Path, *folders: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_a_run_is_whole_says_that_it_is_a_subset_and_is_not_done_twice(prepare, data_dir, name):
+def test_a_run_is_whole_says_that_it_is_a_subset_and_is_not_done_twice(
+    prepare, data_dir, name, assert_usual_rights
+):
     said = prepare(name)
+    assert_usual_rights(data_dir)
     assert "SUBSET OR ANOTHER EDITION" in said and CATALOGUE[name].terms in said
     for manifest in _manifests(data_dir):
         assert (manifest["dataset"], manifest["whole"], manifest["official"]) == (name, True, False)

@@ -146,12 +146,14 @@ def numbers(printed: str, title: str) -> pd.DataFrame:
     )
 
 
-def test_the_two_commands_of_the_readme(line, store, world, tmp_path, capsys):
+def test_the_two_commands_of_the_readme(line, store, world, tmp_path, capsys, assert_usual_rights):
     """Train with SSE-C, then realign the heads of the saved model: it predicts as at the end of its
     run.
     """
     folder = tmp_path / "model"
     assert main([*line, "--save-models", str(folder)]) == 0
+    assert_usual_rights(folder)
+    assert_usual_rights(store.root)
     trained = capsys.readouterr().out
     of_global, of_clients = (
         numbers(trained, title) for title in ("Global model,", "Clients' own models,")
