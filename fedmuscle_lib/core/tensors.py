@@ -96,7 +96,8 @@ def unit_rows(
         if not torch.isfinite(z[worst]).all():
             raise NotFinite(f"{sender} sent a representation that is not finite {where}")
         raise RefusedMessage(
-            f"{sender} sent a representation that has norm {norms[worst]:.4g}, not 1 {where}"
+            f"{sender} sent a representation that has norm {norms[worst]:.4g}, not 1 {where};"
+            " torch.nn.functional.normalize(z, dim=-1) gives rows of norm 1"
         )
     return z
 

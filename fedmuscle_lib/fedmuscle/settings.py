@@ -467,10 +467,12 @@ class Settings(RunSettings):
                 f"backbones: no checkpoint is named for {name}, which {self.setup} has; profiles"
                 f" that name one: {', '.join(having) or 'none'}"
             )
-        if "others" not in algorithm.ignores and self.others > len(self.members) - 1:
+        most = len(self.members) - 1
+        if "others" not in algorithm.ignores and self.others > most:
+            remedy = f"--others {most} takes them all" if most else "name more users"
             raise ValueError(
-                f"others: M = {self.others}, but a user has only {len(self.members) - 1} other"
-                f" users in {self.setup}"
+                f"others: M = {self.others}, but a user has only {most} other users in"
+                f" {self.setup}; {remedy}"
             )
         if "public_size" not in algorithm.ignores and self.public_batch > self.public_size:
             name = "public_batch_size" if self.public_batch_size else "batch_size"

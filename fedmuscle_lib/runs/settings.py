@@ -25,7 +25,13 @@ from pydantic import (
 from fedmuscle_lib.core.files import ROOT, user_path
 from fedmuscle_lib.core.registry import check_known, meant, own_options
 
-BY = "by task"  # in the place of an error: a value of those that a setting has by task
+# In the place of an error: a value of those that a setting has by task, and other kinds of value.
+BY = "by task"
+_TAGS = (BY, "one", "float")
+DEVICE = (
+    "A torch device, such as `cpu` or `cuda:0`; `auto` takes `cuda:0` if there is one, else `mps`"
+    " (Apple's), else `cpu`."
+)
 _PATHS = ("data_dir", "models_path")
 
 V = TypeVar("V")
@@ -222,14 +228,17 @@ def parse(kind: type[S], given: dict[str, Any]) -> S:
 def _explained(error: ValidationError, settings: type[RunSettings]) -> ValueError:
     lines = []
     for item in error.errors():
-        name = str(item["loc"][0]) if item["loc"] else ""
-        if item["loc"][1:2] == (BY,):
-            name += f" of {item['loc'][2]}"
+        path = [str(part) for part in item["loc"] if part not in _TAGS and "[" not in str(part)]
+        name, fields = ".".join(path), settings.model_fields
+        if len(path) > 1 and item["type"] in ("extra_forbidden", "model_type"):
+            fields = get_args(fields[path[0]].annotation)[-1].model_fields  # of dict[int, a model]
         if item["type"] == "extra_forbidden":
-            lines.append(f"unknown setting {name!r}{meant(name, settings.model_fields)}")
-        else:
-            message = item["msg"].removeprefix("Value error, ")
-            lines.append(f"{name}: {message} (got {item['input']!r})" if name else message)
+            lines.append(f"unknown setting {name!r}{meant(path[-1], fields)}")
+            continue
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "model_type":
+            message = f"Input should be an object with {', '.join(fields)}"
+        lines.append(f"{name}: {message} (got {item['input']!r})" if name else message)
     return ValueError("; ".join(lines))
 
 
@@ -243,8 +252,12 @@ def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]
         ValueError: no algorithm has this option, it can't have this value, or options of one
             algorithm contradict each other.
     """
-    known = {f"{name}.{option}" for name, kind in kinds.items() for option in kind.model_fields}
     for name in given:
+        algorithm = name.partition(".")[0]
+        check_known("options: no algorithm", algorithm, kinds)
+        known = [f"{algorithm}.{option}" for option in kinds[algorithm].model_fields]
+        if not known:
+            raise ValueError(f"options: no {name!r}: {algorithm} has no options of its own")
         check_known("options: no", name, known)
     for name, kind in kinds.items():
         try:

@@ -43,6 +43,16 @@ from fedmuscle_lib.fedmuscle.system import SYSTEM
             "^tau_prime = 0.0 for user 1, user 2: must be positive",
         ),
         ({"others": 6}, "others: M = 6, but a user has only 5 other users in setup1"),
+        ({"users": (4, 5, 6)}, "only 2 other users in setup1; --others 2 takes them all"),
+        ({"users": (4,)}, "only 0 other users in setup1; name more users"),
+        ({"own": {"4": {"foldr": "x"}}}, "unknown setting 'own.4.foldr'; did you mean 'folder'"),
+        (
+            {"own": {"4": "folder"}},
+            "^own.4: Input should be an object with folder, classes, client .got 'folder'",
+        ),
+        ({"options": {"fedmuscle.tauu": 1}}, "no 'fedmuscle.tauu': fedmuscle has no options of"),
+        ({"options": {"sage.treshold": 1}}, "'sage.treshold'; did you mean 'sage.threshold'"),
+        ({"options": {"sagee.mu": 1}}, "options: no algorithm 'sagee'; did you mean 'sage'"),
         (
             {"batch_size": 64, "public_size": 63},
             "batch_size: B = 64 is larger than the public set of 63",
@@ -65,10 +75,10 @@ from fedmuscle_lib.fedmuscle.system import SYSTEM
         ),
         ({"lr": {"MLC": 3e-3}}, "lr: values by task need a 'default'"),
         ({"lr": {"default": 1e-3, "MCL": 3e-3}}, r"lr: no task 'MCL'; did you mean 'MLC'\?"),
-        ({"lr": {"default": 1e-3, "MLC": 0}}, "^lr of MLC: .*greater than 0 .got 0"),
+        ({"lr": {"default": 1e-3, "MLC": 0}}, "^lr.MLC: .*greater than 0 .got 0"),
         (
             {"lora_blocks": {"default": "all", "TC": "first"}},
-            "^lora_blocks of TC: .*'all', 'last' or 'none' .got 'first'",
+            "^lora_blocks.TC: .*'all', 'last' or 'none' .got 'first'",
         ),
         (
             {"profile": "mini", "protocol": "paper"},
@@ -268,7 +278,7 @@ def test_tuned_epochs_hold_unless_epochs_are_given(tuned):
 
 def test_damaged_recipes_are_refused_with_the_files_name_or_the_settings(tuned):
     tuned.write_text(tuned.read_text().replace("0.003", "-1"))
-    with pytest.raises(ValueError, match="^lr of MLC: .*greater than 0 .got -1"):
+    with pytest.raises(ValueError, match="^lr.MLC: .*greater than 0 .got -1"):
         parse({"protocol": "tuned"})
     tuned.write_text(tuned.read_text()[:-9])
     with pytest.raises(ValueError, match="^[^\n]*mini_tuned.json: not JSON [^\n]*$"):
