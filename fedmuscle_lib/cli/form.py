@@ -56,8 +56,11 @@ def add(
     def filled(**given: Any) -> None:
         others = {parameter.name: given.pop(parameter.name) for parameter in rest}
         values = {own: value_of(own, text) for own, text in given.items() if text is not None}
-        settings = parse(kind, translated(values))
+        values = translated(values)
+        settings = parse(kind, values)
         try_device(settings.device)
+        if unread := settings.unread(values):
+            print(f"{settings.algorithm} does not read {', '.join(unread)}")
         command(settings, **others)
 
     filled.__doc__ = command.__doc__

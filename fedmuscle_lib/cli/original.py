@@ -14,8 +14,6 @@ from fedmuscle_lib.fedmuscle.setups import SETUPS
 _VALUES = {
     "local_training": "local",
     "pascal": "voc",
-    "CIFAR100": "cifar100",
-    "CIFAR10": "cifar10",
     "flicker_multi_modal": "flickr30k",
 }
 _COUNTS = {f"num_{task}_clients": task for task in ("MLC", "IC100", "IC10", "SS", "TG")}
@@ -37,6 +35,8 @@ def translated(given: dict[str, Any]) -> dict[str, Any]:
             counts.
     """
     values = {name: value for name, value in given.items() if name not in FLAGS}
+    if "public" in values:  # their README has capitals
+        values["public"] = values["public"].lower()
     for name in {"algorithm", "public"} & values.keys():
         values[name] = _VALUES.get(values[name], values[name])
     if (method := given.get("adapter_method", "lora")) != "lora":

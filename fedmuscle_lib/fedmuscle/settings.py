@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -620,9 +620,13 @@ class Settings(RunSettings):
         return {"test": "test", "validation": "val"}[self.evaluate_on]
 
     @property
+    def ignored(self) -> Collection[str]:
+        return algorithms.get(self.algorithm).ignores
+
+    @property
     def sees_public(self) -> bool:
         """Whether the algorithm looks at public data."""
-        return "public" not in algorithms.get(self.algorithm).ignores
+        return "public" not in self.ignored
 
     @property
     def public_batch(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
@@ -133,6 +133,17 @@ class RunSettings(BaseModel):
         ``options``.
         """
         return own_options(self.model_dump(include={"options"})["options"], self.algorithm)
+
+    @property
+    def ignored(self) -> Collection[str]:
+        """Settings that the algorithm does not read."""
+        return ()
+
+    def unread(self, given: Mapping[str, Any]) -> list[str]:
+        """Of the settings and options that are given, those that the algorithm does not read."""
+        own = f"{self.algorithm}."
+        others = [name for name in given.get("options", ()) if not name.startswith(own)]
+        return [name for name in given if name in self.ignored] + others
 
     def usual(self) -> Mapping[str, Any]:
         """The values of the settings' profile."""

@@ -66,6 +66,20 @@ def test_options_have_one_spelling_and_dashes_may_be_underscores(monkeypatch):
     assert s.tau == ((0.3, 0.4), (0.4, 0.3))
 
 
+@pytest.mark.parametrize("name", ["COCO", "CIFAR100", "CIFAR10", "VOC", "Pascal", "coco"])
+def test_the_readmes_public_sets_are_known_in_any_case(name, monkeypatch):
+    public = settings_of(f"--public_dataset_name {name}", monkeypatch).public
+    assert public == {"pascal": "voc"}.get(name.lower(), name.lower())
+
+
+def test_what_the_algorithm_does_not_read_is_told(monkeypatch, capsys):
+    given = '--tau 0.3 --seed 1 --options {"simclr.tau":0.1,"gramian.tau":0.3}'
+    settings_of(f"--algorithm gramian {given}", monkeypatch)
+    assert "gramian does not read tau, simclr.tau\n" in capsys.readouterr().out
+    settings_of("--algorithm gramian --seed 1", monkeypatch)  # nothing of the profile's is told
+    assert "does not read" not in capsys.readouterr().out
+
+
 def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbers(
     capsys, monkeypatch
 ):
