@@ -48,7 +48,7 @@ from data_prep.world.rendering import SIZE, draw, noise, outlined, scenes, singl
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import MANIFEST, put, read_json
 
-VERSION = 7
+VERSION = 8
 # what a seed draws a user's local training set from (Appendix G's sizes are in
 # fedmuscle_lib.fedmuscle.setups), and the evaluation sets
 POOLS = {
@@ -97,7 +97,7 @@ _write_images = partial(
 
 
 def prepare(data_dir: Path) -> dict:
-    """Write the world below ``data_dir`` (29051 small files) unless it is there complete; return
+    """Write the world below ``data_dir`` (30075 small files) unless it is there complete; return
     its manifest.
 
     Of an earlier world, its own files are replaced; what else lies beside them stays.
@@ -241,11 +241,12 @@ def _shown(task: str, words: Vocabulary) -> np.ndarray:
 
 
 def _public(root: Path, words: Vocabulary) -> None:
-    """Write three unlabelled public sets, as different from each other as their namesakes.
+    """Write four unlabelled public sets, as different from each other as their namesakes.
 
     In Pascal VOC's analogue, half the images show one large object, half show one to three small
     ones. In COCO's, a quarter show one large object, three quarters two to four small ones. In
-    CIFAR-100's, each shows one large object of its 100 classes. As in the paper's public sets,
+    CIFAR-100's, each shows one large object of its 100 classes, and in CIFAR-10's, which has a
+    quarter as many images, of its ten. As in the paper's public sets,
     downstream classes occur in them; the first two sets show all 110.
     """
     everything = np.array(words.ic100 + words.digits)
@@ -264,9 +265,13 @@ def _public(root: Path, words: Vocabulary) -> None:
         ]
         images = np.concatenate([draw(part, "public", words, rng).uint8() for part in parts])
         _write_images(root / "MLC_setup" / name, images[rng.permutation(PUBLIC)])
-    rng = _rng("public", "cifar100")
-    drawn = draw(single(rng.choice(np.array(words.ic100), PUBLIC)), "public", words, rng)
-    _write_images(root / "IC/CIFAR100/public", drawn.uint8())
+    for name, shown, n in (
+        ("CIFAR100", words.ic100, PUBLIC),
+        ("CIFAR10", words.digits, PUBLIC // 4),
+    ):
+        rng = _rng("public", name.lower())
+        drawn = draw(single(rng.choice(np.array(shown), n)), "public", words, rng)
+        _write_images(root / f"IC/{name}/public", drawn.uint8())
 
 
 def _captioned(root: Path, words: Vocabulary) -> None:

@@ -22,9 +22,7 @@ PUBLIC_SETS: dict[str, str] = {
         "MLC_setup/public_COCO"
     ),  # named in Section 6.1, in no layout; after the pattern of Pascal VOC's folder
     "cifar100": "IC/CIFAR100/public",  # the original README's "unlabeled CIFAR-100 images"
-    "cifar10": (
-        "IC/CIFAR10/public"
-    ),  # the original README's "if using CIFAR10 public dataset"; mini has none
+    "cifar10": "IC/CIFAR10/public",  # the original README's "if using CIFAR10 public dataset"
     "flickr30k": (
         "TC/flicker_public"
     ),  # the original README's "unlabeled Flickr images"; its spelling
