@@ -408,6 +408,8 @@ def test_coco_captions(prepare, archives, data_dir, year, karpathy):
 def test_voc(prepare, data_dir):
     """MLC labels are the classes of the masks: neither the rim nor a single pixel."""
     prepare("voc")
+    tested = [data_dir / f"MLC_setup/test/client_{client}.json" for client in range(3)]
+    assert len({path.read_bytes() for path in tested}) == 1  # on the same images
     for split, n in (("train", 10), ("val", 3), ("test", 6)):
         for client in range(3):
             found = COCO(str(data_dir / f"MLC_setup/{split}/client_{client}.json"))
