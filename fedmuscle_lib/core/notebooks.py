@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -205,6 +205,18 @@ def reference_parameters(folder: Path, file: str = PROVENANCE) -> dict[str, Any]
     """
     path = folder / file
     return read_json(path).get("parameters", {}) if path.exists() else {}
+
+
+def page_seeds(seeds: Sequence[int], folder: Path | None) -> tuple[list[int], bool]:
+    """The seeds of a notebook, and whether runs that are not stored are computed.
+
+    Without seeds they are those of the committed page of the folder of results, of which only
+    stored runs are shown; where there is no such page, seed 0.
+    """
+    page = {}
+    if not seeds and folder:
+        page = reference_parameters(FIGURES / folder.parent.name / folder.name)
+    return list(seeds) or page.get("seeds", [0]), "seeds" not in page
 
 
 def flat(parameters: Mapping[str, Any]) -> dict[str, Any]:

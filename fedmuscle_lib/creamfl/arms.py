@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+from fedmuscle_lib.core.notebooks import page_seeds
 from fedmuscle_lib.creamfl.settings import Settings
-from fedmuscle_lib.runs import History, run_all
+from fedmuscle_lib.runs import History, available, run_all
 from fedmuscle_lib.runs.settings import parse
 
 BASELINE = "local"
@@ -14,23 +16,30 @@ CONTROLS = ("pairwise", "own", "frozen", "shuffled", "momentum")
 Run = History[Settings]
 
 
-def run_arms(common: dict[str, Any], algorithms: Iterable[str], seeds: Sequence[int]) -> list[Run]:
+def run_arms(
+    common: dict[str, Any],
+    algorithms: Iterable[str],
+    seeds: Sequence[int],
+    folder: Path | None = None,
+) -> list[Run]:
     """Compute or fetch a run of each algorithm for each seed; seed after seed, so that a whole
     table of the first one comes first.
 
     Args:
         common: settings of all runs.
         algorithms: names; server alone, which Delta is over, is added where it is not among them.
+        seeds: none are those of ``page_seeds``.
+        folder: of the results.
 
     Raises:
         ValueError: settings that no run can have.
         NotStored, and what else ``run_all`` raises.
     """
-    names = list(dict.fromkeys([BASELINE, *algorithms]))
-    return run_all(
-        [
-            parse(Settings, {**common, "algorithm": name, "seed": seed})
-            for seed in seeds
-            for name in names
-        ]
-    )
+    seeds, compute = page_seeds(seeds, folder)
+    wanted = {
+        f"{name} on seed {seed}": [parse(Settings, {**common, "algorithm": name, "seed": seed})]
+        for seed in seeds
+        for name in dict.fromkeys([BASELINE, *algorithms])
+    }
+    kept = wanted if compute else available(wanted, compute)
+    return run_all([settings for (settings,) in kept.values()])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from fedmuscle_lib.core.notebooks import page_seeds
 from fedmuscle_lib.fedloge.methods import Problem
 from fedmuscle_lib.fedloge.methods.fedloge import FedLoGe
 from fedmuscle_lib.fedloge.settings import Settings
@@ -18,7 +20,12 @@ from fedmuscle_lib.runs.settings import parse
 Run = History[Settings]
 
 
-def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int]) -> list[Run]:
+def run_methods(
+    common: dict[str, Any],
+    arms: Iterable[str],
+    seeds: Sequence[int],
+    folder: Path | None = None,
+) -> list[Run]:
     """Compute or fetch a run of each arm for each seed; seed after seed, so that a whole table of
     the first one comes first.
 
@@ -30,11 +37,14 @@ def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int
         arms: "<algorithm>", or "<algorithm>, <option> <value>" with an option of its own at another
             value, such as "fedloge, norm 1". One that asks for the same as an earlier one is left
             out: the profile has this value.
+        seeds: none are those of ``page_seeds``.
+        folder: of the results.
 
     Raises:
         ValueError: settings that no run can have.
         NotStored, and what else ``run_all`` raises.
     """
+    seeds, compute = page_seeds(seeds, folder)
     chosen: dict[str, str] = {}
     for arm in arms:
         own = _settings(common, arm, seeds[0])
@@ -46,7 +56,7 @@ def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int
         for seed in seeds
         for arm in (first, *others)
     }
-    kept = available({name: [own] for name, (arm, own) in wanted.items() if arm != first})
+    kept = available({name: [own] for name, (arm, own) in wanted.items() if arm != first}, compute)
     pairs = [each for name, each in wanted.items() if each[0] == first or name in kept]
     runs = run_all([own for _, own in pairs])
     return [

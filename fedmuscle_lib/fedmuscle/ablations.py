@@ -12,13 +12,13 @@ from math import log
 from pathlib import Path
 from typing import Any
 
+from fedmuscle_lib.core.notebooks import page_seeds
 from fedmuscle_lib.fedmuscle.arms import (
     BASELINE,
     TUNED_BASELINE,
     UNFORGETTING,
     alignment_steps,
     obtained,
-    page_seeds,
     possible_arms,
     settings_of,
 )
@@ -127,7 +127,7 @@ def run_points(
     Args:
         common: settings of all runs.
         points: settings of each point, such as {"others": 2}.
-        seeds, public: as in ``Settings``; no seeds are those of ``arms.page_seeds``.
+        seeds, public: as in ``Settings``; no seeds are those of ``page_seeds``.
         arms: as of :func:`run_arms`; tuned ones are left out where the profile has no tuned
             protocol.
         names: ``varied`` of each point; by default its settings.

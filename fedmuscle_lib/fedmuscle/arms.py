@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedmuscle_lib.core.notebooks import FIGURES, reference_parameters
+from fedmuscle_lib.core.notebooks import page_seeds
 from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
@@ -86,18 +86,6 @@ def label(arm: str) -> str:
     )
 
 
-def page_seeds(seeds: Sequence[int], folder: Path | None) -> tuple[list[int], bool]:
-    """The seeds of a notebook, and whether runs that are not stored are computed.
-
-    Without seeds they are those of the committed page of the folder of results, of which only
-    stored runs are shown; where there is no such page, seed 0.
-    """
-    page = {}
-    if not seeds and folder:
-        page = reference_parameters(FIGURES / folder.parent.name / folder.name)
-    return list(seeds) or page.get("seeds", [0]), "seeds" not in page
-
-
 def run_arms(
     common: dict[str, Any],
     arms: Iterable[str],
@@ -117,7 +105,7 @@ def run_arms(
     Args:
         common: settings of all runs.
         arms: algorithms by name, "<algorithm>, tuned", or "<algorithm>, authors' values".
-        seeds, publics: as in ``Settings``; no seeds are those of :func:`page_seeds`.
+        seeds, publics: as in ``Settings``; no seeds are those of ``page_seeds``.
         controls: arms that follow those asked for, unless they are among them.
         own: arms that follow them, "<algorithm>, <setting>", each with settings of its own.
         folder: of the results.

@@ -8,12 +8,7 @@ algorithms' colours. No notebook draws ``worlds``, which reads the committed ref
 
 from fedmuscle_lib.core.style import save
 from fedmuscle_lib.plots.ablation import ablation
-from fedmuscle_lib.plots.claims import claims
 from fedmuscle_lib.plots.curve import curve
-from fedmuscle_lib.plots.figure6 import figure6
-from fedmuscle_lib.plots.figure9 import figure9
-from fedmuscle_lib.plots.figure10 import figure10
 from fedmuscle_lib.plots.forest import forest, in_short
 from fedmuscle_lib.plots.palette import STYLES, styles
-from fedmuscle_lib.plots.round_diagram import a_round
 from fedmuscle_lib.plots.user_curves import user_curves

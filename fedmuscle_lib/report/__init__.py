@@ -7,7 +7,7 @@ the tables of README, RESULTS.md and findings. Nothing here trains or loads a mo
 ``fedmuscle_lib.fedmuscle.arms`` and ``ablations`` run what is reported on.
 """
 
-from fedmuscle_lib.core.notebooks import results_folder, written
+from fedmuscle_lib.core.notebooks import page_seeds, results_folder, written
 from fedmuscle_lib.fedmuscle.ablations import (
     OPEN_CHOICES,
     in_rounds,
@@ -23,10 +23,10 @@ from fedmuscle_lib.fedmuscle.arms import (
     TUNED_BASELINE,
     as_arm,
     label,
-    page_seeds,
     run_arms,
 )
-from fedmuscle_lib.report.costs import costs, ledger
+from fedmuscle_lib.report.claims import verdicts
+from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.notes import about, models, note, page_table, seeds_taken
 from fedmuscle_lib.report.paper import cells, paper_deltas, paper_gains, paper_table, printed
@@ -40,6 +40,7 @@ from fedmuscle_lib.report.tables import (
     file_of,
     metrics,
     moved,
+    over_rivals,
     references,
     tidy,
     write,

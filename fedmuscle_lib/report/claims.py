@@ -19,6 +19,7 @@ from typing import Any
 import pandas as pd
 from scipy.stats import t as student
 
+from fedmuscle_lib.core.notebooks import FIGURES
 from fedmuscle_lib.report.statistics import markdown, with_interval
 
 LEVEL = 0.05
@@ -129,17 +130,35 @@ def decided(folder: Path, claims: Iterable[Claim]) -> pd.DataFrame:
     return out[_COLUMNS]
 
 
-def ledger(found: pd.DataFrame) -> str:
-    """The claims that have runs, as :func:`decided` returns them, in a Markdown table."""
-    rows = [["claim", "where", "word", "size", "difference", "paper", "unit", "seeds", "p"]]
-    for one in found[found.n_seeds > 1].itertuples():
-        difference = with_interval(one.difference, one.ci_low, one.ci_high)
-        paper = "" if isnan(one.paper) else f"{one.paper:+.2f}"
-        p = "" if isnan(one.p) else f"{one.p:.3f}" if one.p >= 0.001 else "< 0.001"
-        word = f"open ({one.seeds_needed} seeds)" if one.word == "open" else one.word
-        numbers = [difference.replace(" ", "\N{NO-BREAK SPACE}"), paper, one.unit, str(one.n_seeds)]
-        rows.append([one.claim, one.where, word, one.size, *numbers, p])
+def ledger(folder: Path, found: pd.DataFrame) -> str:
+    """Claims of a profile's folder as :func:`decided` returns them, in a Markdown table; ``fresh``
+    are seeds whose values nobody had seen when the claim was registered.
+    """
+    seen = {(claim.text, claim.family): claim.seen for claim in registered(folder)}
+    head = ["claim", "where", "word", "size", f"difference ({POINTS})", "paper", "seeds", "fresh"]
+    rows = [[*head, "p"]]
+    for one in found.itertuples():
+        word = one.word or ("not all seeds yet" if one.n_seeds else "no run yet")
+        word += f" ({one.seeds_needed:.0f} seeds)" if word == "open" else ""
+        fresh = max(0, one.n_seeds - len(seen[one.claim, one.family]))
+        difference = paper = p = ""
+        if one.n_seeds > 1:
+            unit = "" if one.unit == POINTS else f" {one.unit}"
+            difference = with_interval(one.difference, one.ci_low, one.ci_high) + unit
+            paper = "" if isnan(one.paper) else f"{one.paper:+.2f}"
+            p = "" if isnan(one.p) else f"{one.p:.3f}" if one.p >= 0.001 else "< 0.001"
+        numbers = [difference.replace(" ", "\N{NO-BREAK SPACE}"), paper, one.n_seeds, fresh, p]
+        rows.append([one.claim, one.where, word, one.size, *map(str, numbers)])
     return markdown(rows)
+
+
+def verdicts(folder: Path) -> str:
+    """What the committed ledger says of the tables in a folder of results, as Markdown."""
+    profile = FIGURES / folder.parent.name
+    found = of_notebook(profile, folder.name)
+    if not len(found):
+        return "The ledger has no claim about these settings."
+    return ledger(profile, found)
 
 
 def holm(p: pd.Series) -> pd.Series:
@@ -152,16 +171,18 @@ def holm(p: pd.Series) -> pd.Series:
 
 
 def of_notebook(folder: Path, notebook: str) -> pd.DataFrame:
-    """The committed ledger's rows of a profile that a notebook's tables decide; none where the
-    profile has no ledger.
+    """The committed ledger's rows of a profile that are about a notebook's table or decided by its
+    files; none where the profile has no ledger.
     """
     if not (path := folder / "claims" / "claims.csv").exists():
         return pd.DataFrame(columns=_COLUMNS)
     ledger = pd.read_csv(path, converters={"word": str, "size": str})
-    places = {(c.text, c.family): c.file.split("/")[0] for c in registered(folder)}
-    return ledger[
-        [places.get(key) == notebook for key in zip(ledger.claim, ledger.family, strict=True)]
-    ]
+    own = {
+        (claim.text, claim.family)
+        for claim in registered(folder)
+        if notebook in (claim.file.split("/")[0], claim.family.replace(" ", "").lower())
+    }
+    return ledger[[key in own for key in zip(ledger.claim, ledger.family, strict=True)]]
 
 
 def words(folder: Path) -> dict[str, str]:

@@ -12,8 +12,9 @@ from fedmuscle_lib.fedmuscle.ablations import Point, runs_of
 from fedmuscle_lib.fedmuscle.algorithms import Phase
 from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, is_blind, label
 from fedmuscle_lib.fedmuscle.profiles import tuned_protocol, tuned_tasks
+from fedmuscle_lib.report import provenance
 from fedmuscle_lib.report.paper import PAPER, cells, printed
-from fedmuscle_lib.report.provenance import INTERVALS, described, named, origins, spread
+from fedmuscle_lib.report.provenance import INTERVALS, described, origins, spread
 from fedmuscle_lib.report.side_by_side import SideBySide, side_by_side
 from fedmuscle_lib.report.tables import data_manifests, deltas, ends, metrics, tidy
 from fedmuscle_lib.runs.history import History, algorithm_of
@@ -30,14 +31,7 @@ def histories_of(runs: Runs) -> list[History]:
 
 def seeds_taken(runs: Runs) -> str:
     """A sentence: the seeds of these runs, and the arms that have fewer."""
-    seeds: dict[str, set[int]] = {}
-    for run in histories_of(runs):
-        seeds.setdefault(run.arm, set()).add(run.settings.seed)
-    most = sorted(set().union(*seeds.values()))
-    fewer = [
-        f"{label(arm)} {named(sorted(own))}" for arm, own in seeds.items() if len(own) < len(most)
-    ]
-    return f"{named(most).capitalize()}" + (f"; {', '.join(fewer)}." if fewer else ".")
+    return provenance.seeds_taken(histories_of(runs), label)
 
 
 def page_table(

@@ -264,6 +264,18 @@ def named(seeds: Collection[int]) -> str:
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
+def seeds_taken(histories: Sequence[History[Any]], label: Callable[[str], str] = str) -> str:
+    """A sentence: the seeds of these runs, and the arms that have fewer, by their labels."""
+    seeds: dict[str, set[int]] = {}
+    for run in histories:
+        seeds.setdefault(run.arm, set()).add(run.settings.seed)
+    most = sorted(set().union(*seeds.values()))
+    fewer = [
+        f"{label(arm)} {named(sorted(own))}" for arm, own in seeds.items() if len(own) < len(most)
+    ]
+    return f"{named(most).capitalize()}" + (f"; {', '.join(fewer)}." if fewer else ".")
+
+
 INTERVALS = "95\N{NO-BREAK SPACE}% intervals"
 
 

@@ -158,6 +158,20 @@ def paired_deltas(rows: pd.DataFrame) -> pd.DataFrame:
     return found.rename(columns={"a": "algorithm", "b": "over"}).drop(columns="std")
 
 
+def over_rivals(rows: pd.DataFrame) -> pd.DataFrame:
+    """FedMuscle's Delta minus that of arms without live peers on the same seeds, laid out for
+    reading: a row a point, a column another arm.
+
+    Args:
+        rows: as :func:`ends` returns them.
+    """
+    by, rivals = point(rows), (BASELINE, "self", "head_only", TUNED_BASELINE)
+    values = frame.delta(rows, [*by, "algorithm"])
+    found = frame.paired(values, [("fedmuscle", arm) for arm in rivals], by, "delta")
+    found["over"] = "FedMuscle − " + found.b.map(label)
+    return wide_intervals(found, "difference", by, "over")
+
+
 def by_point(rows: pd.DataFrame) -> pd.DataFrame:
     """:func:`deltas` of an ablation laid out for reading: a row a point, a column an arm with its
     interval, and the paper's Delta.

@@ -127,15 +127,15 @@ def history_at(address: Address, settings: S, store: Store) -> History[S] | None
     )
 
 
-def available(groups: Mapping[str, Sequence[S]]) -> dict[str, Sequence[S]]:
-    """The groups, by name, of which every run is stored or may be computed; a warning names each of
-    the others.
+def available(groups: Mapping[str, Sequence[S]], compute: bool = True) -> dict[str, Sequence[S]]:
+    """The groups, by name, of which every run is stored or, with ``compute``, may be computed; a
+    warning names each of the others.
     """
     with cached_digests():
         found = {
             name: settings
             for name, settings in groups.items()
-            if may_compute() or all(map(stored, settings))
+            if (compute and may_compute()) or all(map(stored, settings))
         }
     for name in groups:
         if name not in found:

@@ -4,6 +4,7 @@ import pytest
 from histories import history
 
 from fedmuscle_lib import report
+from fedmuscle_lib.core.notebooks import FIGURES
 from fedmuscle_lib.fedmuscle import algorithms, arms
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.runs import compute
@@ -143,7 +144,7 @@ def test_where_nothing_is_computed_stored_runs_are_shown(asked, on_disk, monkeyp
 
 
 def test_without_seeds_those_of_the_page_are_shown_and_seed_0_is_computed(asked, on_disk):
-    folder = arms.FIGURES / "mini" / "controls"
+    folder = FIGURES / "mini" / "controls"
     found = report.run_arms(COMMON, ["local"], [], ["voc"], ["self"], folder=folder)
     assert {seed for _, seed in shown(found)} >= {0, 1, 2} and not asked
     report.run_arms(COMMON, ["local"], [], ["voc"], [], folder=folder.with_name("controls_lr=1"))

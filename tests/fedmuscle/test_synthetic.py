@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from fedmuscle_lib import plots
 from fedmuscle_lib.fedmuscle.synthetic import how_it_was_made, nearest, neighbours, samples
 
 TWO = {"users": (5, 6), "others": 1, "public_size": 40, "batch_size": 8}
@@ -36,15 +35,13 @@ def test_images_of_every_set_are_compared_with_each_users_own(settings):
     assert (pixels.noise > pixels.synthetic).all()
 
 
-def test_a_figure_has_a_private_and_a_synthetic_image_of_each_user(settings):
+def test_each_user_has_a_private_and_a_synthetic_image_to_show(settings):
     shown = samples(settings(**TWO))
     assert shown.user.tolist() == [5, 6] and shown.synthetic[0].shape == shown.private[0].shape == (
         32,
         32,
         3,
     )
-    figure = plots.figure9(shown)
-    assert len(figure.axes) == 4 and figure.axes[0].get_title() == "user 5\nIC100"
 
 
 def test_the_manifest_says_how_the_images_were_made(settings):

@@ -21,7 +21,7 @@ PATHS = [*sorted(NOTEBOOKS.glob("*.ipynb")), SKELETON]
 TEACHING = [NOTEBOOKS / "01_muscle_loss.ipynb"]
 OF_FEDMUSCLE = [path for path in select(["all"], NOTEBOOKS) if settings_of(path) is Settings]
 TABLES = [*(path for path in OF_FEDMUSCLE if path not in TEACHING), SKELETON]
-MOST_LINES = 36  # of a cell
+MOST_CELLS, MOST_LINES = 14, 25  # of a notebook, of a cell
 CHECKED = {"nbval-check-output", "keep_output"}  # compared by nbval, kept by nbstripout
 
 
@@ -32,6 +32,9 @@ def code_cells(path):
 every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 every_executed = pytest.mark.parametrize(
     "path", [*filter(code_cells, PATHS)], ids=lambda path: path.stem
+)
+every_result = pytest.mark.parametrize(
+    "path", [*select(["all"], NOTEBOOKS), SKELETON], ids=lambda path: path.stem
 )
 every_table = pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 
@@ -94,9 +97,14 @@ def test_no_path_of_a_machine(path):
         ), cell.id
 
 
-@every_table
-def test_tables_are_thin(path):
+@every_result
+def test_notebooks_are_thin(path):
+    assert len(nbformat.read(path, as_version=4).cells) <= MOST_CELLS
     assert max(len(cell.source.splitlines()) for cell in code_cells(path)) <= MOST_LINES
+
+
+@every_table
+def test_a_notebook_of_runs_has_seeds_and_overrides(path):
     names = set(declared(path))
     assert {"profile", "output"} <= names
     assert ("seeds" in names) == ("overrides" in names), (
