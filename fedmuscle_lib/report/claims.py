@@ -176,7 +176,8 @@ def of_notebook(folder: Path, notebook: str) -> pd.DataFrame:
     """
     if not (path := folder / "claims" / "claims.csv").exists():
         return pd.DataFrame(columns=_COLUMNS)
-    ledger = pd.read_csv(path, converters={"word": str, "size": str})
+    ledger = pd.read_csv(path, dtype={"word": str, "size": str})
+    ledger = ledger.fillna({"word": "", "size": ""})
     own = {
         (claim.text, claim.family)
         for claim in registered(folder)
