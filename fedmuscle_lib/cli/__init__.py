@@ -1,4 +1,4 @@
-"""The commands of ``python -m fedmuscle_lib``, one module each.
+"""The commands of ``python -m fedmuscle_lib``, one module each; ``commands`` has them all.
 
 ``form`` makes options of settings; ``options`` reads values from text; ``original`` knows the flags
 of FedMuscle's original code.
@@ -6,42 +6,15 @@ of FedMuscle's original code.
 
 from __future__ import annotations
 
-import typer
-
-from fedmuscle_lib.cli import (
-    algorithms,
-    bench,
-    creamfl,
-    fedloge,
-    network,
-    notebook,
-    original,
-    realign,
-    reproduce,
-    run,
-    runs,
-    verify,
-)
-from fedmuscle_lib.cli.form import add
-from fedmuscle_lib.creamfl.settings import Settings as Paired
-from fedmuscle_lib.fedloge.settings import Settings as LongTailed
-from fedmuscle_lib.fedmuscle.settings import Settings
-
-app = typer.Typer(
-    help="FedMuscle: run an experiment, regenerate the notebooks, look after stored runs, measure.",
-    add_completion=False,
-    rich_markup_mode="rich",  # groups of options; errors are told by `__main__`
-    pretty_exceptions_enable=False,
-)
-
-
-add(app, "run", run.command, Settings, original.translated, original.FLAGS)
-add(app, "fedloge", fedloge.command, LongTailed, fedloge.translated, fedloge.FLAGS)
-add(app, "creamfl", creamfl.command, Paired)
-for module in (realign, reproduce, verify, bench, algorithms, notebook):
-    app.command(module.__name__.rpartition(".")[2])(module.command)
-for command in (network.serve, network.join, network.keys):
-    app.command()(command)
-app.add_typer(runs.app, name="runs")
+from typing import Any
 
 __all__ = ["app"]
+
+
+def __getattr__(name: str) -> Any:
+    """``app``, imported when it is asked for: a command that needs no model imports no torch."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fedmuscle_lib.cli.commands import app
+
+    return app

@@ -1,4 +1,4 @@
-"""``serve``, ``join`` and ``keys``: a federation over machines.
+"""``serve`` and ``join``: a federation over machines.
 
 What is imported of it is imported when one of them runs.
 """
@@ -11,21 +11,19 @@ from typing import Annotated, Any
 
 import typer
 
-from fedmuscle_lib.cli.options import Parameters, named_values, numbers_of
+from fedmuscle_lib.cli.options import Parameters, named_values
+
+_say = partial(print, flush=True)
+_PLACES = ("data", "model", "certificate", "root", "state")  # of a party's file
 
 
-def needs_grpc() -> None:
-    """Raise a RuntimeError that says how to install grpcio, where it is not there."""
+def _needs_grpc() -> None:
     try:
         import grpc  # noqa: F401
     except ImportError:
         raise RuntimeError(
-            "a federation over machines needs grpcio: pip install 'fedmuscle-notebooks[federated]'"
+            "a federation over machines needs grpcio: pip install -e '.[federated]' in the clone"
         ) from None
-
-
-_say = partial(print, flush=True)
-_PLACES = ("data", "model", "key", "root", "state")  # of a party's file
 
 
 def serve(
@@ -40,11 +38,11 @@ def serve(
 
     It has no model and no data.
     """
-    needs_grpc()
-    from fedmuscle_lib.network.serve import serve
+    _needs_grpc()
+    from fedmuscle_lib.network.server import serve
     from fedmuscle_lib.network.terms import ServerFile, read
 
-    serve(read(ServerFile, file, {}), _say)
+    serve(read(ServerFile, file), _say)
 
 
 def join(
@@ -59,41 +57,16 @@ def join(
     """Take part in a federation over machines with your own data and model, until its rounds are
     over.
 
-    With -p, NAME=VALUE is a field of the file, such as user=2, limits.NAME=VALUE a limit, or a
-    setting of your training.
+    With -p, NAME=VALUE is a field of the file, such as task=IC10, or a setting of your training.
     """
-    needs_grpc()
-    from fedmuscle_lib.network.party import Party
+    _needs_grpc()
+    from fedmuscle_lib.network.join import join
     from fedmuscle_lib.network.terms import PartyFile, read
 
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"settings": {}}
     for name, value in named_values(parameter).items():
         if name in PartyFile.model_fields:
             given[name] = Path(value).absolute() if name in _PLACES else value
         else:
-            table = "limits" if name.startswith("limits.") else "settings"
-            given.setdefault(table, {})[name.removeprefix("limits.")] = value
-    Party(read(PartyFile, file, given), _say).run()
-
-
-def keys(
-    folder: Annotated[Path, typer.Argument(help="Where they go; what is there already stays.")],
-    users: Annotated[
-        str, typer.Option(help="Numbers of the users, with commas between them.")
-    ] = "",
-    host: Annotated[
-        list[str] | None,
-        typer.Option(help="Name or address of the server, for its certificate; repeatable."),
-    ] = None,
-) -> None:
-    """Make a key for each user and, if a host is named, a certificate for the server.
-
-    To try a federation, make all at once; a party needs its user_N.key and server.pem. Elsewhere
-    each party makes its own key and sends user_N.pub alone.
-    """
-    needs_grpc()
-    from fedmuscle_lib.network import keys as made
-
-    numbers = numbers_of("users", users) if users else []
-    for path in made.make(folder, numbers, host or []):
-        print(path)
+            given["settings"][name] = value
+    join(read(PartyFile, file, given), _say)

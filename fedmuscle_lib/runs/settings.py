@@ -221,9 +221,10 @@ def try_device(name: str) -> str:
 
 
 S = TypeVar("S", bound=RunSettings)
+M = TypeVar("M", bound=BaseModel)
 
 
-def parse(kind: type[S], given: dict[str, Any]) -> S:
+def parse(kind: type[M], given: dict[str, Any]) -> M:
     """``kind(**given)`` with an error that a person can act on: one line a setting, and what a
     misspelt one may have meant.
 
@@ -236,7 +237,7 @@ def parse(kind: type[S], given: dict[str, Any]) -> S:
         raise _explained(error, kind) from None
 
 
-def _explained(error: ValidationError, settings: type[RunSettings]) -> ValueError:
+def _explained(error: ValidationError, settings: type[BaseModel]) -> ValueError:
     lines = []
     for item in error.errors():
         path = [str(part) for part in item["loc"] if part not in _TAGS and "[" not in str(part)]
@@ -249,7 +250,8 @@ def _explained(error: ValidationError, settings: type[RunSettings]) -> ValueErro
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "model_type":
             message = f"Input should be an object with {', '.join(fields)}"
-        lines.append(f"{name}: {message} (got {item['input']!r})" if name else message)
+        got = "" if item["type"] == "missing" else f" (got {item['input']!r})"
+        lines.append(f"{name}: {message}{got}" if name else message)
     return ValueError("; ".join(lines))
 
 

@@ -14,16 +14,16 @@ if find_spec("grpc") is None:
 
 from toys import Net
 
-from fedmuscle_lib.network import keys as made
+from fedmuscle_lib.network import certificates
 
 
 @pytest.fixture(scope="session")
-def key_folder(tmp_path_factory) -> Path:
+def keys(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("keys")
-    made.make(folder, [*range(1, 7), 9], ["localhost", "127.0.0.1"])
+    certificates.make(folder, [*range(1, 7), 9], ["localhost", "127.0.0.1"])
     return folder
 
 
 @pytest.fixture
-def net(tmp_path, key_folder, small_world) -> Callable[..., Net]:
-    return partial(Net, tmp_path, key_folder, small_world)
+def net(tmp_path, keys, small_world) -> Callable[..., Net]:
+    return partial(Net, tmp_path, keys, small_world)

@@ -1,41 +1,35 @@
-"""A server on loopback over TLS, and parties without a foundation model."""
+"""A server and parties without a foundation model, and two engines between them."""
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from processes import eventually
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from fedmuscle_lib.core.randomness import generator
-from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation
-from fedmuscle_lib.fedmuscle.messages import Reply
+from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle
 from fedmuscle_lib.fedmuscle.server import Server
-from fedmuscle_lib.network import keys as made
-from fedmuscle_lib.network.aggregator import Aggregator
+from fedmuscle_lib.muscle.wire import GradientReply
+from fedmuscle_lib.network import join
 from fedmuscle_lib.network.history import History
 from fedmuscle_lib.network.party import Party
-from fedmuscle_lib.network.serve import serve
-from fedmuscle_lib.network.service import listening
-from fedmuscle_lib.network.terms import Address, PartyFile, ServerFile, Terms, read
+from fedmuscle_lib.network.rounds import Ask
+from fedmuscle_lib.network.server import serve
+from fedmuscle_lib.network.terms import PartyFile, ServerFile, Terms, read
+from fedmuscle_lib.runs.store import unpacked
 
 USERS = (1, 2, 3)
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens at; parties know it before the server does."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 class Toy:
@@ -59,16 +53,15 @@ class Toy:
 
     def fit(self) -> None:
         self.epochs += 1
+        draws = generator("fit", self.user.number, self.epochs)
         with torch.no_grad():
-            self.table += 0.1 * torch.randn(
-                self.table.shape, generator=generator("fit", self.user.number, self.epochs)
-            )
+            self.table += 0.1 * torch.randn(self.table.shape, generator=draws)
 
     def represent(self, rows: Tensor) -> Tensor:
         self._z = normalize(self.table[rows], dim=1)
         return self._z.detach()
 
-    def align(self, reply: Reply) -> float:
+    def align(self, reply: GradientReply) -> float:
         loss = reply.loss(self._z)
         (gradient,) = torch.autograd.grad(loss, self.table)
         with torch.no_grad():
@@ -91,158 +84,150 @@ class Toy:
 
 
 class ToyParty(Party):
-    """A party with a :class:`Toy`; ``before_round`` is called with each round that it begins, from
-    0.
-    """
+    """A party with a :class:`Toy`."""
 
-    before_round: Callable[[int], object] = staticmethod(lambda round: None)
-
-    def _begin(self, terms: Terms) -> None:
+    def _build(self, terms: Terms) -> None:
         self._settings = SimpleNamespace(
-            threads=1, rounds=terms.rounds, evaluates=lambda round: True
+            threads=1, device="cpu", rounds=terms.rounds, evaluates=lambda round: True
         )
-        self._algorithm = algorithms.get(terms.algorithm)(terms)
         self._local = SimpleNamespace(local_phase=lambda client, round: client.fit())
-        self._clients = [Toy(self.file.user, terms)]
-
-    def _round(self, round: int) -> int | None:
-        self.before_round(round)
-        return super()._round(round)
+        self._clients = [Toy(self.user, terms)]
 
 
 def in_one_process(
-    terms: Terms, missing: dict[int, tuple[int, ...]] | None = None
+    terms: Terms, gone: Callable[[int, int, int], bool] = lambda user, round, batch: False
 ) -> tuple[list[Toy], list[float]]:
-    """Toys after all rounds without a network, and each round's alignment loss; ``missing`` users
-    by round take no part in it.
+    """Toys after all rounds without a network, and each round's alignment loss.
+
+    Args:
+        gone: whether a user takes no part in a batch of a round; -1 is local training. Of a round
+            that it does not end it keeps nothing.
     """
-    toys, losses = [Toy(user, terms) for user in USERS], []
-    algorithm = algorithms.get(terms.algorithm)(terms)
+    toys, losses, algorithm = [Toy(user, terms) for user in USERS], [], FedMuscle(terms)
     for round in range(terms.rounds):
-        there = [toy for toy in toys if toy.user.number not in (missing or {}).get(round, ())]
-        server = Server(
-            [toy.user.number for toy in there], terms.others, terms.proj_dim, (terms.seed,)
-        )
-        for phase in algorithm.phases():
-            if phase == "after_alignment":
-                losses.append(algorithm.communicate(Federation(there, server), round))
-            else:
-                for toy in there:
-                    toy.fit()
+        of_round, before = [], [toy.state() for toy in toys]
+        there = [toy for toy in toys if not gone(toy.user.number, round, -1)]
+        for toy in there:
+            toy.fit()
+        for batch, rows in algorithm.public_batches(round):
+            there = [toy for toy in there if not gone(toy.user.number, round, batch.position)]
+            users = [toy.user.number for toy in there]
+            server = Server(users, terms.others, terms.proj_dim, (terms.seed,))
+            of_round += algorithm.align(Federation(there, server), batch, rows)
+        for toy, state in zip(toys, before, strict=True):
+            if toy not in there:
+                toy.restore(state)
+        losses.append(fmean(of_round))
     return toys, losses
+
+
+def direct(parties: Mapping[int, Party]) -> Ask:
+    """An engine without a network."""
+    return lambda questions: {user: parties[user].answer(questions[user]) for user in questions}
 
 
 class Net:
     """A server's and parties' files in a folder, and what runs of them."""
 
     def __init__(
-        self, folder: Path, keys: Path, data: Path, users: Sequence[int] = USERS, **given: Any
+        self, folder: Path, keys: Path, data: Path, /, users: Sequence[int] = USERS, **given: Any
     ) -> None:
-        terms = {
-            "name": "toys",
+        own: dict[str, Any] = {
+            "folder": folder / "server",
+            "users": users,
+            "certificate": keys / "server.pem",
+            "root": keys / "root.pem",
+            "public": data / "MLC_setup/public_Pascal",
             "rounds": 3,
             "others": 2,
             "public_size": 64,
             "proj_dim": 8,
-        } | given.pop("terms", {})
-        own: dict[str, Any] = {
-            "address": f"127.0.0.1:{free_port()}",
-            "folder": folder / "server",
-            "users": {str(user): keys / f"user_{user}.pub" for user in users},
-            "certificate": keys / "server.pem",
-            "key": keys / "server.key",
-            "public": data / "MLC_setup/public_Pascal",
-            "terms": terms,
-            "bounds": {"start": 300, "round": 300, "batch": 300},
+            "wait": 300,
         }
         self.file = read(ServerFile, None, own | given)
         self.folder, self.keys, self.data, self.told = folder, keys, data, list[str]()
-        self.address = self.file.address
 
-    def party_file(self, user: int, address: Address | None = None, **given: Any) -> PartyFile:
+    def party_file(self, user: int, **given: Any) -> PartyFile:
         own = {
-            "server": str(address or self.address),
-            "user": user,
-            "key": self.keys / f"user_{user}.key",
-            "root": self.keys / "server.pem",
+            "server": "127.0.0.1:1",
+            "certificate": self.keys / f"user_{user}.pem",
+            "root": self.keys / "root.pem",
             "state": self.folder / f"party_{user}",
             "data": self.data,
             "task": "IC10",
             "train_samples": 50,
             "model": self.data / "models/vit-tiny",
             "compare": False,
-            "limits": {"wait": 120, "seconds": 600} | given.pop("limits", {}),
+            "wait": 120,
         }
         return read(PartyFile, None, own | given)
 
     def toy(self, user: int, **given: Any) -> ToyParty:
-        return ToyParty(self.party_file(user, **given), self.told.append)
+        return ToyParty(self.party_file(user, **given), user, self.told.append)
+
+    def toys(self, **given: Any) -> dict[int, ToyParty]:
+        return {user: self.toy(user, **given) for user in self.file.users}
+
+    @property
+    def address(self) -> str:
+        return (self.file.folder / "address").read_text()
 
     @contextmanager
     def serving(self) -> Iterator[Future[History]]:
         """The server in a thread; leaves when it is done."""
-        listens = threading.Event()
-
         with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(serve, self.file, self.told.append, lambda _: listens.set())
-            future.add_done_callback(lambda _: listens.set())
-            listens.wait()
-            if future.done():
-                future.result()
+            future = pool.submit(serve, self.file, self.told.append)
+            eventually(lambda: future.done() or (self.file.folder / "address").exists())
             yield future
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """A server that does no round."""
-        with listening(self.aggregator(), self.address, self.file.certificate, self.file.key):
-            yield
-
-    def aggregator(self) -> Aggregator:
-        """An aggregator that keeps nothing on disk."""
-        terms = self.file.agreed()
-        public = {user: made.public_key(path) for user, path in self.file.users.items()}
-        return Aggregator(terms, public, History(None, terms), self.file.bounds, self.told.append)
-
-    def federate(self, parties: list[Party]) -> History:
-        """All rounds with these parties, a thread each."""
+    def federate(self, parties: Mapping[int, Party], address: str = "") -> History:
+        """All rounds with these parties over gRPC, a thread each."""
         with self.serving() as served, ThreadPoolExecutor(len(parties)) as pool:
-            futures = [pool.submit(party.run) for party in parties]
+            futures = [
+                pool.submit(self.join, party, address or self.address) for party in parties.values()
+            ]
             history = served.result()
             for future in futures:
                 future.result()
             return history
 
+    def join(self, party: Party, address: str) -> None:
+        """A party that calls a server there."""
+        party.file = party.file.model_copy(update={"server": address})
+        join.take_part(party, self.told.append)
+
 
 def assert_same(
-    net: Net, parties: list[ToyParty], missing: dict[int, tuple[int, ...]] | None = None
+    parties: Mapping[int, Party],
+    history: History,
+    terms: Terms,
+    gone: Callable[[int, int, int], bool] = lambda user, round, batch: False,
 ) -> None:
-    toys, losses = in_one_process(net.file.agreed(), missing)
-    for party, toy in zip(parties, toys, strict=True):
-        assert torch.equal(party._clients[0].table, toy.table)
-    assert net.history.table("rounds").alignment_loss.tolist() == losses
+    """Whether losses and weights are those of one process, to the bit."""
+    toys, losses = in_one_process(terms, gone)
+    for toy in toys:
+        assert torch.equal(parties[toy.user.number]._clients[0].table, toy.table)
+    assert [row["alignment_loss"] for row in history.rounds] == losses
 
 
-class Breaks:
-    """Breaks the connection after every so many bytes."""
-
-    def __init__(self, every: int, most: int) -> None:
-        self.every, self.left, self.next = every, most, every
-
-    def __call__(self, total: int) -> bool:
-        if self.left and total >= self.next:
-            self.left, self.next = self.left - 1, total + self.every
-            return True
-        return False
+def slowly(party: Party) -> Party:
+    """A party whose rounds last long enough to be killed in."""
+    answer = party.answer
+    party.answer = lambda question: time.sleep(0.05) or answer(question)  # type: ignore[method-assign]
+    return party
 
 
 def serve_alone(net: Net) -> None:
     """A server as a process of its own."""
-    with net.serving() as served:
-        served.result()
+    serve(net.file)
 
 
-def take_part_alone(net: Net, user: int) -> None:
-    """A party as a process of its own, whose rounds last long enough to be killed in."""
-    party = net.toy(user)
-    party.before_round = lambda round: time.sleep(0.2)
-    party.run()
+def join_alone(net: Net, user: int) -> None:
+    """A party as a process of its own."""
+    net.join(slowly(net.toy(user)), net.address)
+
+
+def tables_of(net: Net) -> list[Tensor]:
+    """What the parties' last checkpoints hold."""
+    paths = [net.folder / f"party_{user}/checkpoint.pt" for user in USERS]
+    return [unpacked(path.read_bytes())["clients"][0]["table"] for path in paths]
