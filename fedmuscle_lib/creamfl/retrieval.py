@@ -76,4 +76,4 @@ def _of(
         missed = [comb(m - c, min(k, m)) / comb(m, min(k, m)) for c in own.sum(1).tolist()]
         chances = {"i2t": 100 * (1 - sum(missed) / n), "t2i": 100 * min(k, n) / n}
         for direction, rank in ranks.items():
-            yield direction, k, 100 * float((rank < k).double().mean()), chances[direction]
+            yield direction, k, 100 * float((rank < k).cpu().double().mean()), chances[direction]

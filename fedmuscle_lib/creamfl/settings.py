@@ -19,7 +19,7 @@ from fedmuscle_lib.creamfl import algorithms
 from fedmuscle_lib.creamfl.algorithms.algorithm import Algorithm
 from fedmuscle_lib.creamfl.kinds import KINDS
 from fedmuscle_lib.creamfl.retrieval import FOLDS
-from fedmuscle_lib.runs.settings import RunSettings, check_options, read_profiles, setting
+from fedmuscle_lib.runs.settings import DEVICE, RunSettings, check_options, read_profiles, setting
 
 PROFILES = read_profiles(Path(__file__).parent / "profiles")
 
@@ -158,7 +158,7 @@ class Settings(RunSettings):
     )
     device: str = machine(
         "cpu",
-        "A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU.",
+        DEVICE,
         aside=True,
     )
 

@@ -130,7 +130,7 @@ def cosines(weight: Tensor) -> Tensor:
     Args:
         weight: (c, d), rows of any positive norm.
     """
-    unit = nn.functional.normalize(weight.double(), dim=1)
+    unit = nn.functional.normalize(weight.cpu().double(), dim=1)
     first, second = torch.triu_indices(len(unit), len(unit), offset=1)
     return (unit @ unit.T)[first, second]
 

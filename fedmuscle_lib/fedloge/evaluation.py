@@ -61,8 +61,8 @@ class TestSet:
             logits: (n, c), of these rows.
         """
         labels = self.labels[rows]
-        hits = (logits.argmax(1) == labels).double()
-        found = {name: hits[members[labels]] for name, members in self._groups.items()}
+        hits = (logits.argmax(1) == labels).cpu().double()
+        found = {name: hits[members[labels].cpu()] for name, members in self._groups.items()}
         return {name: 100 * float(own.mean()) for name, own in found.items() if len(own)}
 
 

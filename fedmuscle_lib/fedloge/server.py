@@ -94,16 +94,14 @@ class Server:
 
 
 def weighted_mean(parts: Sequence[Tensors], samples: Sequence[int]) -> dict[str, Tensor]:
-    """Mean of tensors by name, part k weighing as ``samples[k]``; summed in float64 and given in
-    the tensors' own type.
+    """Mean of tensors by name, part k weighing as ``samples[k]``; summed in float64, on the
+    CPU because not every device has it, and given as the tensors are.
     """
     total = sum(samples)
     means = {}
     for name, first in parts[0].items():
-        mean = torch.zeros_like(first, dtype=torch.float64)
+        mean = torch.zeros(first.shape, dtype=torch.float64)
         for part, count in zip(parts, samples, strict=True):
-            mean.add_(part[name].double(), alpha=count / total)
-        means[name] = (
-            mean.to(first.dtype) if first.is_floating_point() else mean.round().to(first.dtype)
-        )
+            mean.add_(part[name].cpu().double(), alpha=count / total)
+        means[name] = mean.to(first) if first.is_floating_point() else mean.round().to(first)
     return means

@@ -17,7 +17,7 @@ from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.methods.method import Method
 from fedmuscle_lib.fedloge.networks import NETWORKS
-from fedmuscle_lib.runs.settings import RunSettings, check_options, read_profiles, setting
+from fedmuscle_lib.runs.settings import DEVICE, RunSettings, check_options, read_profiles, setting
 
 PROFILES = read_profiles(Path(__file__).parent / "profiles")
 
@@ -125,8 +125,7 @@ class Settings(RunSettings):
     )
     device: str = machine(
         "cpu",
-        "A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU."
-        " README: `--gpu 0`.",
+        f"{DEVICE} README: `--gpu 0`.",
         aside=True,
         flag="gpu",
     )

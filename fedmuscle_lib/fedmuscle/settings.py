@@ -29,7 +29,7 @@ from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of, tuned_recipes
 from fedmuscle_lib.fedmuscle.setups import SETUPS, User
 from fedmuscle_lib.muscle.temperature import check_temperatures
 from fedmuscle_lib.runs import settings as any_run
-from fedmuscle_lib.runs.settings import BY, RunSettings, check_options, setting
+from fedmuscle_lib.runs.settings import BY, DEVICE, RunSettings, check_options, setting
 from fedmuscle_lib.tasks import TASKS, ImageClassification, TextClassification
 
 Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
@@ -393,8 +393,7 @@ class Settings(RunSettings):
     )
     device: str = machine(
         "cpu",
-        "A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU. "
-        'Section 6.1: "run all experiments on NVIDIA Tesla V100 GPUs".',
+        DEVICE + ' Section 6.1: "run all experiments on NVIDIA Tesla V100 GPUs".',
         aside=True,
     )
 

@@ -31,7 +31,7 @@ def linear_probe(
     Returns:
         A layer that reads features as they are: it has the standardisation in its weights.
     """
-    x = features.double()
+    x, targets = features.cpu().double(), targets.cpu()  # not every device has float64
     mean, std = x.mean(0), x.std(0, correction=0)
     std = torch.where(
         std > 0, std, 1.0

@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from .original import loss_given_alpha
-from .partition import MEMORY_BUDGET, fits, joint, log_partition, unpack
+from .partition import MEMORY_BUDGET, doubled, fits, joint, log_partition, unpack
 from .temperature import Temperature, Temperatures, member_name, temperatures
 from .temperature_gradient import coefficients, learnt, slopes
 
@@ -140,24 +140,20 @@ def muscle_loss(
             stacklevel=2,
         )
     heats = temperatures(tau, tau_prime, m, names)
-    work = others.dtype if fits(others.dtype, heats.reach, b, m) else torch.float64
+    work = others if fits(others.dtype, heats.reach, b, m) else doubled(others)
     with without_autocast(anchor.device):
-        keys, log_pair = log_factors(others.to(work), heats)
-        loss = contrast(anchor.to(work), keys, log_pair, heats.reach, memory_budget).to(
-            others.dtype
-        )
+        keys, log_pair = log_factors(work, heats)
+        loss = contrast(anchor.to(work), keys, log_pair, heats.reach, memory_budget).to(others)
         if learnt(tau, tau_prime):
             found = slopes(
                 anchor.detach().to(work),
-                others.to(work),
+                work,
                 keys,
                 log_pair,
                 heats.reach,
                 int(memory_budget),
             )
-            for coefficient, slope in zip(
-                coefficients(tau, tau_prime, others.to(work)), found, strict=True
-            ):
+            for coefficient, slope in zip(coefficients(tau, tau_prime, work), found, strict=True):
                 loss = loss + given(coefficient, loss.new_zeros(()), slope)
         return loss
 
@@ -281,12 +277,12 @@ def closed_form(
         unary, log_pair, reach, budget, with_marginals=gradient
     )  # (b,), (b, m, b)
     positive = unary.diagonal(dim1=0, dim2=2).sum() + log_pair.diagonal(dim1=0, dim2=2).sum()
-    value = ((log_z.sum() - positive) / b).to(anchor.dtype)
+    value = ((log_z.sum() - positive.to(log_z)) / b).to(anchor)
     if p is None:
         return value, None
     # dL/dz_i = (1/b) sum_m (E_{p_m(.|i)}[z^m_j] - z^m_i) / tau_{n,m}
     p.diagonal(dim1=0, dim2=2).sub_(1)
-    return value, (p.view(b, m * b).to(flat.dtype) @ flat).div_(b)
+    return value, (p.view(b, m * b).to(flat) @ flat).div_(b)
 
 
 def given(variable: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
@@ -310,7 +306,7 @@ class _Given(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         variable, _, gradient = inputs
-        ctx.save_for_backward(gradient.to(variable.dtype), variable)
+        ctx.save_for_backward(gradient.to(variable), variable)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
@@ -321,7 +317,7 @@ class _Given(torch.autograd.Function):
         gradient, variable = ctx.saved_tensors
         if torch.is_grad_enabled():
             gradient = _Once.apply(gradient, variable)
-        return gradient * grad.to(gradient.dtype), None, None
+        return gradient * grad.to(gradient), None, None
 
 
 class _Once(torch.autograd.Function):

@@ -91,13 +91,19 @@ def log_partition(
         with_marginals: whether to compute them; the value alone costs half.
 
     Returns:
-        log Z (b,) and the marginals (b, m, b), or None in their place.
+        log Z (b,) and the marginals (b, m, b), or None in their place; float64 on the CPU where
+        products are not exact in the factors' own precision.
     """
     b, m, _ = unary.shape
     if fits(unary.dtype, reach, b, m):
         return _by_products(unary, log_pair, budget, with_marginals)
     solve = _by_products if fits(torch.float64, reach, b, m) else _in_log_space
-    return solve(unary.double(), log_pair.double(), budget, with_marginals)
+    return solve(doubled(unary), doubled(log_pair), budget, with_marginals)
+
+
+def doubled(x: Tensor) -> Tensor:
+    """Return ``x`` in float64: on the CPU, because not every device has it, unless it is so."""
+    return x if x.dtype == torch.float64 else x.cpu().double()
 
 
 def _by_products(

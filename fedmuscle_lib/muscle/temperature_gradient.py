@@ -59,7 +59,7 @@ def slopes(
     log_z, marginals = log_partition(unary, log_pair, reach, budget)  # (b,), (b, m, b)
     assert marginals is not None
     own = cosines.diagonal(dim1=0, dim2=2).sum(1)  # (m,)
-    of_inverse = ((marginals * cosines).sum((0, 2)) - own) / b
+    of_inverse = ((marginals * cosines.to(marginals)).sum((0, 2)) - own.to(marginals)) / b
     of_gamma = []
     for place, (l, k) in enumerate(pairs(m)):
         cosine = others[l] @ others[k].T  # (b, b)
@@ -68,7 +68,10 @@ def slopes(
         tilted, _ = log_partition(
             unary, weighted, reach + math.log(1 + _POSITIVE), budget, with_marginals=False
         )  # (b,)
-        of_gamma.append(cosine.diagonal().mean() - ((tilted - log_z).exp() - _POSITIVE).mean())
-    return of_inverse.to(others.dtype), (
-        torch.stack(of_gamma).to(others.dtype) if of_gamma else others.new_empty(0)
+        of_gamma.append(
+            cosine.diagonal().mean().to(tilted)
+            - ((tilted - log_z.to(tilted)).exp() - _POSITIVE).mean()
+        )
+    return of_inverse.to(others), (
+        torch.stack(of_gamma).to(others) if of_gamma else others.new_empty(0)
     )

@@ -53,9 +53,9 @@ def predictability(z: Tensor, order: Tensor) -> Tensor:
             f"public_size: directed peers are measured on {FOLDS} public samples at least, got"
             f" {len(order)}"
         )
-    z = z.double()[:, order]
+    z = z.cpu().double()[:, order]  # not every device has float64
     parts = (z - z.mean(1, keepdim=True)).tensor_split(FOLDS, 1)
-    penalties = torch.tensor(PENALTIES, dtype=z.dtype, device=z.device)[:, None]
+    penalties = torch.tensor(PENALTIES, dtype=z.dtype)[:, None]
     scores = z.new_zeros(len(PENALTIES), len(z), len(z))
     for m in range(len(z)):
         products = torch.stack([part[m].T @ part for part in parts])  # (folds, users, d, d)
