@@ -18,8 +18,8 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[NOTEBOOK]...",
-            help="Names such as table7, or all. [default: table1, table2, table7, controls; with"
-            " --shipped-only all]",
+            help="Names such as table7, files such as study/depth.ipynb, or all. [default: table1,"
+            " table2, table7, controls; with --shipped-only all]",
         ),
     ] = None,
     profile: Profile = "mini",

@@ -13,8 +13,11 @@ from typing import Any
 from fedmuscle_lib.core.errors import DataError, NoFile, line_of
 
 SOURCE = Path(__file__).resolve().parents[2]  # the clone, also where a link leads to the library
-# What data, results and figures lie below: the clone; for an installed package the current folder.
-ROOT = SOURCE if (SOURCE / "notebooks").is_dir() else Path.cwd()
+# What data, results and figures lie below: the clone; for an installed package the current folder,
+# or that of the command which started this process elsewhere.
+ROOT = SOURCE
+if not (SOURCE / "notebooks").is_dir():
+    ROOT = Path(os.environ.get("FEDMUSCLE_ROOT") or Path.cwd())
 MANIFEST = "manifest.json"  # in a folder that `data_prep` wrote
 
 

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from fedmuscle_lib.core.style import housed, legend, on_figure
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import label
+from fedmuscle_lib.report.side_by_side import with_unit
 
 _COLUMNS = 3  # of panels
 
@@ -47,7 +48,7 @@ def user_curves(curves: pd.DataFrame, rounds: int) -> Figure:
         plot.label(x="communication round", y=""), look, 9, 0.4 + 2.2 * ceil(len(users) / _COLUMNS)
     )
     for ax, metric in zip(figure.axes, users.metric, strict=True):
-        ax.set_ylabel(metric, visible=True)  # seaborn hides all but the first column's
+        ax.set_ylabel(with_unit(metric), visible=True)  # seaborn hides all but the first column's
         if curves["round"].max() > rounds:
             ax.axvline(rounds, color="black", linewidth=0.6, linestyle=":")
     own, other = (curves.algorithm[curves.stored == stored].unique() for stored in (False, True))

@@ -18,6 +18,7 @@ from fedmuscle_lib.runs import History
 
 _MADE_WITH = ("python", "torch", "transformers", "peft", "processor", "machine", "device", "source")
 _DATA = {"mini": "generated", "small": "real", "paper": "the paper's"}  # a profile's, in words
+_NO_DATA = ("paper_audit", "theory")  # notebooks
 _VARIANTS = {  # folders of results, or what their names add to their notebook's
     "mini/controls": "equal models",
     "small/controls": "CNNs",
@@ -47,6 +48,8 @@ class Sentences(pd.DataFrame):
 def world_in_words(folder: Path) -> str:
     """The world of a folder of results, such as "real, ViTs, all blocks"."""
     profile, name = folder.parts[-2:]
+    if notebook_of(name) in _NO_DATA:
+        return "needs no data"
     own = name.removeprefix(notebook_of(name)).removeprefix("_")
     known = [_VARIANTS[key] for key in (f"{profile}/{name}", name, own) if key in _VARIANTS]
     return ", ".join(filter(None, [_DATA.get(profile, profile), *(known or [own])[:1]]))

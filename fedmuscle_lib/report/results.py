@@ -1,35 +1,23 @@
-"""The tables of README, RESULTS.md and findings, from committed files; ``results.toml`` lists their
-rows. ``python -m fedmuscle_lib.report.results`` writes them.
-"""
-
-from __future__ import annotations
+"""Write the tables of README, RESULTS.md and findings, whose rows ``results.toml`` lists."""
 
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.core import files
-from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.core.files import ROOT, write
 from fedmuscle_lib.core.notebooks import FIGURES, notebook_of
-from fedmuscle_lib.fedmuscle.arms import TUNED_BASELINE, label
+from fedmuscle_lib.fedmuscle.arms import label
 from fedmuscle_lib.report.provenance import world_in_words
 from fedmuscle_lib.report.statistics import markdown, with_interval
 
 LISTED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf8"))
-PROFILES = ("mini", "small")
-RIVALS = {  # arms that tell what Delta is made of; how the ledger calls what FedMuscle is above
-    "fedmuscle": "local training",
-    "self": "a user's own frozen copy",
-    "head_only": "a frozen backbone",
-    TUNED_BASELINE: "tuned local training",
-}
+RIVALS: dict[str, str] = LISTED["rivals"]  # by arm, what the ledger calls them
 _ROWS = {one["notebook"]: one for one in LISTED["row"] if "notebook" in one}
 
 
-def cell(path: Path, where: dict[str, Any]) -> dict[Any, Any]:
+def cell(path: Path, where: dict[str, object]) -> dict:
     """The row of a CSV file that has these values; raises ValueError unless it is one."""
     rows = pd.read_csv(path)
     (found,) = rows[(rows[list(where)] == list(where.values())).all(axis=1)].to_dict("records")
@@ -43,7 +31,7 @@ def word(profile: str, **claim: str) -> str:
     return f", {own.iloc[0]}" if len(own) else ""
 
 
-def number(row: dict[Any, Any]) -> str:
+def number(row: dict) -> str:
     """A row's Delta or difference with its interval, which no line breaks."""
     value = row["delta"] if "delta" in row else row["difference"]
     return with_interval(value, row["ci_low"], row["ci_high"], 1).replace(" ", "\N{NO-BREAK SPACE}")
@@ -51,12 +39,11 @@ def number(row: dict[Any, Any]) -> str:
 
 def link(folder: Path) -> str:
     """What stands for a folder of results, with the ledger's word; it leads there."""
-    one = _ROWS.get(notebook_of(folder.name), {})
-    text = (
-        number(cell(folder / one.get("file", "delta.csv"), one["row"])) if "row" in one else "page"
-    )
+    one, place = _ROWS.get(notebook_of(folder.name), {}), folder.relative_to(ROOT)
+    file = folder / one.get("file", "delta.csv")
+    text = number(cell(file, one["row"])) if "row" in one else "page"
     said = word(folder.parent.name, claim=one.get("claim", "")) if folder.name in _ROWS else ""
-    return f"[{text}]({folder.relative_to(ROOT)}/README.md){said}"
+    return f"[{text}]({place}/README.md){said}"
 
 
 def delta_of_worlds() -> pd.DataFrame:
@@ -72,16 +59,16 @@ def worlds() -> str:
     for (world, where, folder), own in found.groupby(["world", "ledger", "folder"], sort=False):
         rows.append([world])
         for arm, rival in RIVALS.items():
-            said = word(Path(folder).parts[0], where=where, claim=f"FedMuscle above {rival}")
+            said = word(folder.split("/")[0], where=where, claim=f"FedMuscle above {rival}")
             rows[-1].append(number(own.loc[arm].to_dict()) + said)
     return markdown(rows)
 
 
 def reproduced() -> str:
     """Each table and figure of the paper, and ours: the paper's number and links to ours."""
-    rows = [["the paper", "", "its Δ, %", *(f"`{name}`" for name in PROFILES), ""]]
+    rows = [["the paper", "", "its Δ, %", "`mini`", "`small`", ""]]
     for one in LISTED["row"]:
-        folders = [FIGURES / name / one.get("notebook", "none") for name in PROFILES]
+        folders = [FIGURES / name / one.get("notebook", "none") for name in ("mini", "small")]
         ours = [link(own) if own.exists() else one.get("lacks", "not run") for own in folders]
         page = one.get("page") or f"notebooks/{one['notebook']}.ipynb"
         rows.append([one["paper"], one["shows"], one.get("printed", ""), *ours, f"[open]({page})"])
@@ -110,4 +97,4 @@ def page(name: str) -> str:
 
 if __name__ == "__main__":
     for name in TABLES:
-        files.write(ROOT / name, page(name))
+        write(ROOT / name, page(name))

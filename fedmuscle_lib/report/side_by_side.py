@@ -73,7 +73,7 @@ def side_by_side(
     users = table.assign(
         cell=[_cell(r.mean, r.std, r.paper_mean, r.paper_std) for r in table.itertuples()]
     )
-    users["metric"] = [name + " (%)" * (direction(name) > 0) for name in users.metric]
+    users["metric"] = users.metric.map(with_unit)
     every = wide(users.replace({"model": dict(models or {})}), ["public", *USER], "algorithm")
     blocks = {}
     for public, block in every.groupby(level="public", sort=False):
@@ -97,6 +97,11 @@ def side_by_side(
             ]
         blocks[NAMES.get(public, public)] = found.T[found.ne("").any()]
     return SideBySide(pd.concat(blocks, names=["public", "kind", "algorithm"]))
+
+
+def with_unit(metric: str) -> str:
+    """Such as "accuracy (%)"; a perplexity has no unit."""
+    return metric + " (%)" * (direction(metric) > 0)
 
 
 def _lines(cell: re.Match[str]) -> str:

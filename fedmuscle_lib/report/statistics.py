@@ -5,11 +5,6 @@ from __future__ import annotations
 import pandas as pd
 
 
-def side_of_zero(low: float, high: float) -> int:
-    """+1 or -1 if the interval lies on one side of 0, else 0 (no interval: 0)."""
-    return int(low > 0) - int(high < 0)
-
-
 def interval(low: float, high: float, digits: int = 2) -> str:
     """Such as [+1.02, +2.50]."""
     return f"[{low:+.{digits}f}, {high:+.{digits}f}]"

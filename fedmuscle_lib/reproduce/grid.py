@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.core.files import python_path, read_json, user_path
+from fedmuscle_lib.core.files import ROOT, python_path, read_json, user_path
 from fedmuscle_lib.core.notebooks import FIGURES, NOTEBOOKS, OUTCOME, PROVENANCE
 from fedmuscle_lib.core.ownership import refuse_other_file, refuse_others
 from fedmuscle_lib.reproduce.estimate import announcement
@@ -74,8 +74,8 @@ def reproduce(
     resumed; all others are computed, also those that came with the repository.
 
     Args:
-        notebooks: names, without suffix, or "all"; by default the core or, with ``shipped_only``,
-            all of the folder's.
+        notebooks: names, files such as ``study/depth.ipynb``, or "all"; by default the core or,
+            with ``shipped_only``, all of the folder's.
         profile: for every notebook that has such a parameter.
         seeds: likewise; by default [0] or, with ``shipped_only``, those of the reference.
         overrides: parameters of notebooks by name, and settings, which go into a notebook's own
@@ -98,14 +98,14 @@ def reproduce(
         OSError: the output folder can't be written.
     """
     target = Path(output).resolve() / profile
-    common: dict[str, Any] = {"profile": profile, "output": os.path.relpath(target.parent, folder)}
+    common: dict[str, Any] = {"profile": profile, "output": str(output)}
     if seeds is not None or not shipped_only:
         common["seeds"] = list(seeds or [0])
     chosen = select(notebooks or ([ALL] if shipped_only else None), folder)
     planned = []
     for path, given in plan(chosen, common, overrides or {}, first_public).items():
         made = in_reference(path, reference / profile, given) if shipped_only else [given]
-        planned += [(path, parameters) for parameters in made]
+        planned += [(path, parameters | _output(path, parameters, target)) for parameters in made]
     for path, given in planned:
         own = target / folder_of(path, given)
         ours = any((own / name).is_file() for name in (PROVENANCE, OUTCOME, EXECUTED, PART))
@@ -144,6 +144,11 @@ def reproduce(
     return outcomes
 
 
+def _output(path: Path, given: dict[str, Any], target: Path) -> dict[str, Any]:
+    """The parameter output of a notebook that has one: relative, since a page shows it."""
+    return {"output": os.path.relpath(target.parent, path.parent)} if "output" in given else {}
+
+
 def _environment(cores: int, shipped_only: bool, scheduler: str | None) -> dict[str, str]:
     """The environment of children that use so many cores each."""
     environment = {
@@ -152,6 +157,7 @@ def _environment(cores: int, shipped_only: bool, scheduler: str | None) -> dict[
         "PYTHONPATH": python_path(),
         "FEDMUSCLE_PROGRESS": "lines",  # nobody sees a bar
         "FEDMUSCLE_SHIPPED": "1" if shipped_only else "0",
+        "FEDMUSCLE_ROOT": str(ROOT),  # of an installed package
     }
     environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
     environment |= {"FEDMUSCLE_COMPUTE": "0"} if shipped_only else {}

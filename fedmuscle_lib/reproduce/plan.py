@@ -29,18 +29,24 @@ _log = logging.getLogger("fedmuscle")
 
 
 def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
-    """Return the notebooks called ``names``, sorted; "all" is every one that has results, and so is
-    no name where there is no core.
+    """Return the notebooks called ``names``, each the name of one in ``folder`` or a file; "all" is
+    every one of the folder that has results, and so is no name where there is no core.
 
     Raises:
         ValueError: there is no such notebook; the message names the nearest.
     """
     known = {path.stem: path for path in sorted(folder.glob("*.ipynb"))}
-    if not known:
-        raise ValueError(f"no notebooks in {folder}")
+    files = {name: user_path(name).absolute() for name in names or () if name.endswith(".ipynb")}
+    files = {name: path for name, path in files.items() if path.is_file()}
+    if not known | files:
+        raise ValueError(f"no notebooks in {folder}; a file such as study/depth.ipynb can be named")
     about = {name: _metadata(path) for name, path in known.items()}
     core = [name for name, said in about.items() if said.get("core")]
-    wanted = [name.removesuffix(".ipynb") for name in names or core or [ALL]]
+    known |= {path.stem: path for path in files.values()}
+    wanted = [
+        files[name].stem if name in files else name.removesuffix(".ipynb")
+        for name in names or core or [ALL]
+    ]
     if ALL in wanted:
         results = [name for name, said in about.items() if said.get("results", True)]
         wanted = [*results, *(name for name in wanted if name != ALL)]

@@ -111,7 +111,7 @@ def test_a_stored_run_stands_dashed_beside_the_present_one():
     figure = plots.user_curves(curves, 1)
     assert [ax.get_title() for ax in figure.axes] == ["user 1: ViT, MLC", "user 2: ViT, MLC"]
     assert [ax.get_ylabel() for ax in figure.axes if ax.yaxis.label.get_visible()] == [
-        "micro-F1"
+        "micro-F1 (%)"
     ] * 2
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         "Local training",

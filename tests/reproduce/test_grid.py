@@ -124,6 +124,18 @@ def test_unknown_notebooks_are_refused(folder):
     assert [path.stem for path in select(["table7.ipynb", "table7"], folder)] == ["table7"]
 
 
+def test_a_file_anywhere_is_a_notebook_and_its_results_lie_below_the_current_folder(
+    tmp_path, monkeypatch, started
+):
+    (tmp_path / "study").mkdir()
+    notebook(tmp_path / "study", "depth")
+    monkeypatch.chdir(tmp_path)
+    reproduce(["study/depth.ipynb"], output=Path("out"), folder=tmp_path / "notebooks")
+    assert started["depth"][0]["output"] == "../out" and (tmp_path / "out/mini/depth").is_dir()
+    with pytest.raises(ValueError, match="no notebooks in .*notebooks; a file such as"):
+        reproduce(["depth"], output=Path("out"), folder=tmp_path / "notebooks")
+
+
 def test_a_scheduler_and_a_folder_of_the_users_stop_it_before_it_starts(folder, tmp_path, started):
     notebook(folder, "table")
     with pytest.raises(ValueError, match="scheduler: tcp://localhost:1 can't be reached"):
