@@ -28,7 +28,11 @@ def image_of(explorer):
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("others", 5, "others: M = 5, but a user has only 1 other users in setup1"),
+        (
+            "others",
+            5,
+            "others: M = 5, but a user has only 1 other users in setup1; --others 1 takes them all",
+        ),
         ("users", (), "users: []; setup1 has [1, 2, 3, 4, 5, 6], of whom each takes part once"),
         ("rounds", 0, "rounds: Input should be greater than or equal to 1 (got 0)"),
         ("tau", -0.1, "tau = -0.1 for user 5, user 6: must be positive"),
