@@ -16,7 +16,6 @@ from fedmuscle_lib.core.notebooks import page_seeds
 from fedmuscle_lib.fedmuscle.arms import (
     BASELINE,
     TUNED_BASELINE,
-    UNFORGETTING,
     alignment_steps,
     obtained,
     possible_arms,
@@ -27,8 +26,8 @@ from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.runs import History, run_all
 from fedmuscle_lib.runs.history import setting_of
 
-MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
-ABLATION_ARMS = ("local", "fedmuscle", "self", UNFORGETTING, TUNED_BASELINE)
+MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", "head_only", TUNED_BASELINE)
+ABLATION_ARMS = ("local", "fedmuscle", "self", "head_only", TUNED_BASELINE)
 UNCONNECTED = tuple(
     name for name in ABLATION_ARMS if name != "fedmuscle"
 )  # of them those in which no user hears of another

@@ -36,7 +36,6 @@ _PAPERS = ("", AUTHORS)  # settings under which the paper has an algorithm
 CONTROLS = (TUNED_BASELINE, "head_only", "self", "probe")
 Key = TypeVar("Key", bound=tuple[Any, ...])
 _log = logging.getLogger("fedmuscle")
-UNFORGETTING = "head_only"  # whose Delta says how much local training forgets
 
 
 def as_arm(histories: Iterable[History], setting: str) -> list[History]:
@@ -44,17 +43,6 @@ def as_arm(histories: Iterable[History], setting: str) -> list[History]:
     <setting>".
     """
     return [replace(history, setting=setting) for history in histories]
-
-
-def baseline_of(arm: str, arms: Iterable[str]) -> str:
-    """The arm that ``arm`` is compared with: local training under the same setting if ``arms`` has
-    it, else local training.
-
-    A tuned arm is compared with local training as it is, like all others; Delta over tuned local
-    training is a column of its own.
-    """
-    own = BASELINE + arm.removeprefix(algorithm_of(arm))
-    return own if own in set(arms) and own != TUNED_BASELINE else BASELINE
 
 
 def is_blind(arm: str) -> bool:

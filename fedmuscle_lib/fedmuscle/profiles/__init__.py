@@ -21,15 +21,13 @@ FOLDER = Path(__file__).parent
 
 
 PROFILES = read_profiles(FOLDER)
-OF_SETUPS: dict[str, dict[str, dict[str, Any]]] = {
-    name: profile.pop("setups", {}) for name, profile in PROFILES.items()
-}
-OF_PROTOCOLS: dict[str, dict[str, dict[str, Any]]] = {
-    name: profile.pop("protocols", {}) for name, profile in PROFILES.items()
-}
-PLACES: dict[str, dict[str, dict[str, Any]]] = {
-    name: profile.pop("places", {}) for name, profile in PROFILES.items()
-}
+
+
+def _taken_out(tables: str) -> dict[str, dict[str, dict[str, Any]]]:
+    return {name: profile.pop(tables, {}) for name, profile in PROFILES.items()}
+
+
+OF_SETUPS, OF_PROTOCOLS, PLACES = map(_taken_out, ("setups", "protocols", "places"))
 
 
 def numbers_of(profile: str, setup: str, protocol: str = "fixed") -> dict[str, Any]:
