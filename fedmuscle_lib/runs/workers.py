@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from distributed import Client  # a second that a run in this process need not wait for
 
 _SECONDS_BETWEEN_LOOKS = 0.2
+_SECONDS_TO_RESTART = 120.0  # a worker that ends while it starts is not always started again
 _CONFIG = {
     "distributed.nanny.pre-spawn-environ": {},  # threads and memory as in the caller
     "distributed.worker.profile.enabled": False,
+    "distributed.deploy.lost-worker-timeout": "1h",  # on a busy machine a worker starts slowly
 }
 
 
@@ -164,6 +166,7 @@ def _compute_there(
         ): (address, run)
         for address, run in runs.items()
     }  # fmt: skip
+    last_alive = time.monotonic()
     while waiting:
         ended = [future for future in waiting if future.done()]  # their ticks came before
         while not ticks.empty():
@@ -173,16 +176,29 @@ def _compute_there(
             try:
                 content = future.result()
             except distributed.KilledWorker:
-                raise ChildProcessError(
-                    f"{run.title}: the process that computed it was ended again and again, as"
-                    " happens when memory runs out"
-                ) from None
+                raise _ended(run) from None
             except distributed.CancelledError:
                 raise ChildProcessError("the scheduler of the workers is gone") from None
             if not store.entry(address).done:
                 store.entry(address).save(content)
+        if _alive(client):
+            last_alive = time.monotonic()
+        elif waiting and time.monotonic() - last_alive > _SECONDS_TO_RESTART:
+            raise _ended(next(iter(waiting.values()))[1])
         if not ended:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _alive(client: Client) -> bool:
+    """Return whether a worker of this process has started; True where others start them."""
+    return not client.cluster or bool(client.cluster.scheduler.workers)
+
+
+def _ended(run: RunSettings) -> ChildProcessError:
+    return ChildProcessError(
+        f"{run.title}: the process that computed it was ended again and again, as happens when"
+        " memory runs out"
+    )
 
 
 def _work(

@@ -109,7 +109,8 @@ def test_a_worker_that_is_killed_takes_only_its_unfinished_round(tiny, store, tw
     assert_as_in_one_process(histories, tmp_path)
 
 
-def test_workers_that_die_over_a_run_again_and_again_are_told(tiny, store, two_cores):
+def test_workers_that_die_over_a_run_again_and_again_are_told(tiny, store, two_cores, monkeypatch):
+    monkeypatch.setattr(workers, "_SECONDS_TO_RESTART", 20.0)
     ending = threading.Event()
 
     def kill():
