@@ -346,7 +346,7 @@ def test_options_belong_to_one_algorithm_and_leave_the_runs_of_others_alone(sett
         ({"simclr.taw": 1}, "did you mean 'simclr.tau'"),
         ({"simclr.tau": -1}, "simclr.tau: .*greater than 0.*-1"),
         ({"feddf.average": "losses"}, "feddf.average: .*'logits' or 'probabilities'.*'losses'"),
-        ({"nobody": 1}, "no 'nobody'; known: "),
+        ({"nobody": 1}, "no algorithm 'nobody'; known: .*fedmuscle"),
     ],
 )
 def test_a_wrong_option_is_named(options, message):

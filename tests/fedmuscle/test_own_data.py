@@ -110,7 +110,7 @@ def test_a_training_set_that_is_too_large_names_its_setting(ours):
     ("own", "why"),
     [
         ({3: {"folder": "x"}}, "own: no user 3 takes part; those who do: 9, 10"),
-        ({9: {"folder": "x", "classes": 1}}, "own: .*greater than or equal to 2"),
+        ({9: {"folder": "x", "classes": 1}}, "own.9.classes: .*greater than or equal to 2"),
         ({9: {"folder": "x", "intents": 3}}, "own"),
     ],
 )
