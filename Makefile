@@ -60,7 +60,7 @@ reference: $(INSTALLED)  ## verify the shipped runs, compute the notebooks' runs
 	FEDMUSCLE_RUNS=$$(mktemp -d) $(GRID) --output figures --shipped-only  # as every clone draws it
 	$(SHIP)
 	$(RUN) -m fedmuscle_lib.report.results
-	$(RUN) -m fedmuscle_lib.plots.worlds
+	$(RUN) scripts/draw_worlds.py
 
 notebook: $(INSTALLED)  ## write a new ablation notebook: make notebook NAME=depth
 	$(RUN) -m fedmuscle_lib notebook $(NAME)

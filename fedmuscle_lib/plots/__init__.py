@@ -3,7 +3,7 @@ intervals wherever seeds give one.
 
 Every function returns a closed ``Figure``, so that a notebook shows it once; :func:`save` writes
 files that depend on nothing but it. A module draws one kind of figure; ``palette`` has the
-algorithms' colours. No notebook draws ``worlds``, which reads the committed references.
+algorithms' colours.
 """
 
 from fedmuscle_lib.core.style import save

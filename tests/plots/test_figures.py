@@ -4,13 +4,13 @@ import math
 
 import pandas as pd
 import pytest
+from draw_worlds import worlds
 from drawn import curves_of, intervals_of, points_of
 from histories import as_runs, history
 
 from fedmuscle_lib import plots, report
 from fedmuscle_lib.core import style
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.plots.worlds import worlds
 from fedmuscle_lib.report.frame import delta, paired
 
 ARMS = [("local", False), ("fedmuscle", False), ("fedmuscle", True)]

@@ -4,11 +4,11 @@ import tomllib
 from math import isnan
 
 import pytest
+from draw_worlds import ABOUT, worlds
 
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.notebooks import FIGURES
 from fedmuscle_lib.core.style import save
-from fedmuscle_lib.plots.worlds import ABOUT, worlds
 from fedmuscle_lib.report.results import TABLES, cell, delta_of_worlds, page
 
 CELLS = tomllib.loads((ROOT / "docs/findings.toml").read_text(encoding="utf8"))["cells"]
@@ -30,6 +30,6 @@ def test_a_table_has_the_numbers_of_the_csv_files(name):
 
 
 def test_the_figure_of_worlds_is_that_of_the_csv_files(tmp_path):
-    """``python -m fedmuscle_lib.plots.worlds`` draws it."""
+    """``python scripts/draw_worlds.py`` draws it."""
     path = save(worlds(delta_of_worlds()), tmp_path, "worlds", ABOUT)
     assert path.read_bytes() == (FIGURES / "worlds.svg").read_bytes()

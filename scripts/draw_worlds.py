@@ -1,5 +1,5 @@
-"""FedMuscle and its controls in every world that has a reference of ``controls``, from the
-committed CSV files: ``figures/worlds.svg``.
+"""Draw ``figures/worlds.svg``: FedMuscle and its controls in every world that has a reference of
+``controls``, from the committed CSV files; ``make reference`` does this.
 """
 
 from __future__ import annotations
