@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from PIL import Image
 from data_prep.io.entry import SourceError
 from data_prep.io.hugging_face import write_client
 from fedmuscle_lib.data.client_files import Pickled
+from fedmuscle_lib.runs.system import Tick
 
 PAGE = (Path(__file__).parents[2] / "docs/practice.md").read_text(encoding="utf8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -59,12 +61,31 @@ def load_dataset(name: str) -> dict[str, Rows]:
     return {"train": rows, "test": rows}
 
 
-def test_two_plain_models_are_aligned_by_the_loss_alone(capsys):
-    code = block("The loss alone")
+def test_two_plain_models_are_aligned_by_the_loss_alone_and_beside_one_of_their_own(capsys):
+    code, names = block("The loss alone"), dict[str, Any]()
     assert sum(bool(line.strip()) for line in code.splitlines()) <= 30
-    exec(code, {})
+    exec(code, names)
     before, after = map(int, re.findall(r"(\d+)%", capsys.readouterr().out))
     assert before < 5 and after > 50  # chance is 0.4 %
+    exec(block("Beside your own loss"), names)
+    assert names["retrieval"]() > 0.5
+    right = names["head"](names["models"][0](names["x"])).argmax(1) == names["y"]
+    assert right.float().mean() > 0.3  # chance is 10 %
+
+
+def test_trackers_get_the_metrics_of_a_round(monkeypatch):
+    """Of those packages, which are not installed here, as the page calls them."""
+    trackers = {name: MagicMock() for name in ("wandb", "mlflow")}
+    for name, tracker in trackers.items():
+        monkeypatch.setitem(sys.modules, name, tracker)
+    tick = Tick("fedmuscle", 2, 3, metrics=((4, 50.0),))
+    names = {"settings": None, "run": lambda settings, on_round: on_round(tick)}
+    section = SECTIONS["Rounds as they finish"]
+    for code in re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL):
+        exec(code, names)
+    board = trackers["wandb"].init.return_value.__enter__.return_value
+    for log in (board.log, trackers["mlflow"].log_metrics):
+        log.assert_called_once_with({"user 4": 50.0}, step=2)
 
 
 def test_the_same_with_this_projects_federation(store, tmp_path, monkeypatch, capsys):
