@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.data.public import PUBLIC_SETS
-from fedmuscle_lib.fedmuscle.ablations import Point, runs_of
+from fedmuscle_lib.fedmuscle.ablations import UNCONNECTED, Point, runs_of
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.arms import (
     BASELINE,
@@ -165,9 +165,9 @@ def over_rivals(rows: pd.DataFrame) -> pd.DataFrame:
     Args:
         rows: as :func:`ends` returns them.
     """
-    by, rivals = point(rows), (BASELINE, "self", "head_only", TUNED_BASELINE)
+    by = point(rows)
     values = frame.delta(rows, [*by, "algorithm"])
-    found = frame.paired(values, [("fedmuscle", arm) for arm in rivals], by, "delta")
+    found = frame.paired(values, [("fedmuscle", arm) for arm in UNCONNECTED], by, "delta")
     found["over"] = "FedMuscle − " + found.b.map(label)
     return wide_intervals(found, "difference", by, "over")
 
