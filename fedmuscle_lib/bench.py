@@ -238,7 +238,7 @@ def _forms(
     model = client.model
     frozen = FrozenStates().of(model, inputs)
     read = frozen.take(slice(None))
-    if frozen.nbytes:
+    if frozen.flops:
         yield "frozen once", {"library": step(model, read), "plain": step(_plain(model), inputs)}
     if list(model.head.parameters()):  # a language model has no head of its own
         head = _copied(model)

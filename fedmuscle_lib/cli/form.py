@@ -46,7 +46,7 @@ def add(
     ours = {_dashed(said["flag"]): _dashed(own) for own, said in about.items() if "flag" in said}
     options = [
         _option(own, str, about[own], _default(kind, own))
-        for own in kind.__annotations__
+        for own in dict.fromkeys([*kind.__annotations__, *RunSettings.__annotations__])
         if own in about
     ]
     for flag, (type_, description) in original.items():

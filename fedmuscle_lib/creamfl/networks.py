@@ -20,7 +20,6 @@ from fedmuscle_lib.data.encodings import Modality, Pixels, Tokens
 from fedmuscle_lib.models import (
     architecture_of,
     checkpoint_folder,
-    image_side,
     load_backbone,
     load_tokenizer,
 )
@@ -159,18 +158,16 @@ def encoding_of(settings: Any, modality: str, name: str) -> Pixels | Tokens:
         ValueError: the network is of another modality.
         OSError: a checkpoint or tokenizer is missing or damaged; the message names it.
     """
-    base = name.removesuffix(PIE)
-    folder = checkpoint_folder(
-        settings.models_path, settings.tokenizer if base in SCRATCH else name
-    )
-    reads = SCRATCH[base][0].reads if base in SCRATCH else architecture_of(folder).reads
-    if reads != modality:
-        raise ValueError(f"networks: {name} reads {reads}, not {modality}")
+    scratch = SCRATCH.get(name.removesuffix(PIE))
+    folder = checkpoint_folder(settings.models_path, settings.tokenizer if scratch else name)
+    kind = scratch[0] if scratch else architecture_of(folder)
+    if kind.reads != modality:
+        raise ValueError(f"networks: {name} reads {kind.reads}, not {modality}")
     if modality == "texts":
         return Tokens(load_tokenizer(folder), settings.text_length)
-    if base in SCRATCH or architecture_of(folder).stride:
+    if scratch or architecture_of(folder).stride:
         return Pixels(settings.image_size)
-    return Pixels(image_side(load_backbone(folder).config))
+    return Pixels(load_backbone(folder).config.image_size)
 
 
 def network(settings: Any, name: str, encoding: Pixels | Tokens) -> Any:
@@ -180,26 +177,22 @@ def network(settings: Any, name: str, encoding: Pixels | Tokens) -> Any:
     Raises:
         OSError: a checkpoint is missing or damaged; the message names it.
     """
-    base = name.removesuffix(PIE)
-    if base in SCRATCH:
-        encoder, sizes = SCRATCH[base]
+    if scratch := SCRATCH.get(name.removesuffix(PIE)):
+        encoder, sizes = scratch
         vocabulary = (len(encoding.tokenizer),) if isinstance(encoding, Tokens) else ()
-        return Pooled(encoder(*vocabulary, *sizes), settings.dim, name.endswith(PIE)).to(
-            settings.device
-        )
+        pooled = Pooled(encoder(*vocabulary, *sizes), settings.dim, name.endswith(PIE))
+        return pooled.to(settings.device)
     folder = checkpoint_folder(settings.models_path, name)
-    lora: dict[str, Any] = {
+    options: dict[str, Any] = {
         "rank": RANK,
         "lora_alpha": RANK,
         "lora_layers": "linear",
         "lora_blocks": "last",
-    }
-    head: dict[str, Any] = {
         "head": "linear",
         "head_hidden": 1,
         "head_on": "features",
         "proj_dim": settings.dim,
     }
-    model = architecture_of(folder)(load_backbone(folder, settings.device), 1, **head, **lora)
+    model = architecture_of(folder)(load_backbone(folder, settings.device), 1, **options)
     model.head.requires_grad_(False)
     return model.to(settings.device)

@@ -111,17 +111,14 @@ class Party:
 
     def begin_round(self, round: int) -> None:
         """Set the learning rate to that of ``round`` (from 0)."""
-        self._rate(self.recipe.schedule(round))
+        for group in self._optimiser.param_groups:
+            group["lr"] = self.recipe.lr * self.recipe.schedule(round)
         self._before = self.meter.total
 
     @property
     def flops(self) -> int:
         """Floating-point operations of the round so far."""
         return self.meter.total - self._before
-
-    def _rate(self, share: float) -> None:
-        for group in self._optimiser.param_groups:
-            group["lr"] = self.recipe.lr * share
 
     def reading(self, modality: str, inputs: Tensor, rows: Tensor) -> Callable[[], Tensor]:
         """Read ``inputs[rows]``, computing and counting what is frozen, and return what embeds them
@@ -147,18 +144,18 @@ class Party:
         Raises:
             Diverged: a loss is not finite; the message names the party.
         """
-        n = len(next(iter(self.public.values())))
+        first = next(iter(self.public.values()))
 
         def step(position: int, rows: Tensor) -> Tensor:
             reads = {m: self.reading(m, inputs, rows) for m, inputs in self.public.items()}
             return self._step(
                 (what, len(rows)),
                 lambda: loss(
-                    {m: read() for m, read in reads.items()}, rows.to(self._device), position
+                    {m: read() for m, read in reads.items()}, rows.to(first.device), position
                 ),
             )
 
-        order = batches(n, self.recipe.public_batch, *address)
+        order = batches(len(first), self.recipe.public_batch, *address)
         return self._mean([step(*each) for each in enumerate(order)], f"{what} on public pairs")
 
     def over_own(self, rows: Tensor, loss: Callable[[Tensor], Callable[[], Tensor]]) -> float:
@@ -218,23 +215,15 @@ class Party:
 
     @torch.no_grad()
     def embed(self, modality: str, inputs: Tensor) -> Tensor:
-        """Embeddings of inputs, (m, d), in evaluation mode; raises Diverged if they are not
-        finite.
-        """
+        """Embeddings of inputs, (m, d), in evaluation mode."""
         self.models[modality].eval()
         parts = torch.arange(len(inputs)).split(AT_ONCE)
-        z = torch.cat(
+        return torch.cat(
             [
                 self.meter.run(("embed", modality, len(rows)), self.reading(modality, inputs, rows))
                 for rows in parts
             ]
         )
-        if not z.isfinite().all():
-            raise Diverged(
-                f"{self.name}: its embeddings of {modality} are not finite; is a learning rate too"
-                " large?"
-            )
-        return z
 
     def check_weights(self) -> None:
         """Raise ``Diverged`` if training left a weight that is not finite, as the last step can
@@ -243,13 +232,8 @@ class Party:
         for modality, model in self.models.items():
             check_finite(f"{self.name}, {modality}", model.trainable_state())
 
-    @property
-    def _device(self) -> torch.device:
-        return next(iter(self.public.values())).device
-
     def state(self) -> dict[str, Any]:
         """Everything that training changed, as tensors and numbers; what :meth:`restore` takes."""
-        self._rate(1.0)
         return {
             "models": {
                 modality: model.trainable_state() for modality, model in self.models.items()

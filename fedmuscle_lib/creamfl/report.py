@@ -20,12 +20,8 @@ from fedmuscle_lib.report.provenance import (
     Sentences,
     changed,
     described,
-    manifests,
-    named,
-    origins,
-    provenance_by_algorithm,
-    spread,
-    write_results,
+    noted,
+    write_by_algorithm,
 )
 from fedmuscle_lib.report.statistics import beside, wide, wide_intervals, with_intervals, with_std
 
@@ -157,27 +153,16 @@ def about(histories: Sequence[Run]) -> str:
 
 
 def note(histories: Sequence[Run], when: str = "after the last round") -> str:
-    """A Markdown line under a table: what its numbers are, profile and seeds, the meaning of ± and
-    brackets, where the runs come from.
-    """
-    s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
-    return " ".join(
-        [
-            f"Ours | the paper's. Recall in per cent {when}.",
-            f"`whole` ranks {s.test_size:,} test images (the paper's 5K),",
-            f"`fold` is the mean over {FOLDS} folds of them (its 1K).",
-            f"Profile `{s.profile}`, {named(seeds)}.",
-            spread(seeds),
-            *origins(histories),
-        ]
+    """A Markdown line under a table: what its numbers are, and what :func:`noted` says."""
+    return noted(
+        histories,
+        f"Ours | the paper's. Recall in per cent {when}.",
+        f"`whole` ranks {histories[0].settings.test_size:,} test images (the paper's 5K),",
+        f"`fold` is the mean over {FOLDS} folds of them (its 1K).",
     )
 
 
 def write(histories: Sequence[Run], folder: Path, frames: Mapping[str, pd.DataFrame]) -> None:
     """Write frames by name and the departures as CSV files, and where they come from."""
-    data = manifests(histories[0].settings.data_dir, folders(histories[0].settings))
-    write_results(
-        {**frames, "departures": departures(histories)},
-        provenance_by_algorithm(histories, folder.name, data),
-        folder,
-    )
+    told = {**frames, "departures": departures(histories)}
+    write_by_algorithm(told, histories, folder, folders(histories[0].settings))

@@ -49,15 +49,14 @@ def recalls(
         Code's evaluator, ranks by scalar products; "1K" there is the mean over five folds.
     """
     for gallery, pieces in ((WHOLE, 1), (FOLD, folds)):
-        found: dict[tuple[str, int], list[tuple[float, float]]] = {}
+        parts = []
         for rows in torch.arange(len(images), device=images.device).tensor_split(pieces):
             own = (image_of >= rows[0]) & (image_of <= rows[-1])
-            for direction, k, value, chance in _of(
-                images[rows], captions[own], image_of[own] - rows[0], ks
-            ):
-                found.setdefault((direction, k), []).append((value, chance))
-        for (direction, k), each in found.items():
-            value, chance = torch.tensor(each, dtype=torch.float64).mean(0).tolist()
+            parts.append(_of(images[rows], captions[own], image_of[own] - rows[0], ks))
+        for each in zip(*parts, strict=True):
+            direction, k, *_ = each[0]
+            of_each = torch.tensor([found[2:] for found in each], dtype=torch.float64)
+            value, chance = of_each.mean(0).tolist()
             yield Recall(gallery, direction, k, value, chance)
 
 

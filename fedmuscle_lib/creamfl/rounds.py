@@ -5,25 +5,24 @@ evaluation, and an account of the cost.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from statistics import fmean
 from typing import Any
 
-from fedmuscle_lib.creamfl.build import SERVER, build
+from fedmuscle_lib.creamfl.build import SERVER, Federation, build
 from fedmuscle_lib.creamfl.party import Party
 from fedmuscle_lib.creamfl.retrieval import WHOLE, Recall, recalls
 from fedmuscle_lib.creamfl.settings import Settings
-from fedmuscle_lib.runs.system import Tick
+from fedmuscle_lib.runs.system import FederatedRounds, Tick
 
 
-class Rounds:
+class Rounds(FederatedRounds[Settings]):
     """A federation between two rounds (see ``fedmuscle_lib.runs.system.Experiment``)."""
 
+    federation: Federation
+
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.federation = build(settings)
+        super().__init__(settings, build(settings))
         self.algorithm = settings.made()
-        self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     def round(self, round: int) -> Tick:
         """Do a round.
@@ -73,18 +72,6 @@ class Rounds:
         }
         self.rows["costs"].append(own | {"kind": kind} | sent | {"flops": party.flops})
         self.rows["losses"].append(own | dict(zip(("local", "public"), losses, strict=True)))
-
-    def state(self) -> dict[str, Any]:
-        server, clients = self.federation.server, self.federation.clients
-        return {
-            "server": server.state(),
-            "clients": {number: client.state() for number, client in clients.items()},
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.federation.server.restore(state["server"])
-        for number, client in self.federation.clients.items():
-            client.restore(state["clients"][number])
 
     def facts(self) -> dict[str, Any]:
         """Parameters that each kind of party trains, and samples of each client."""

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import NonNegativeInt, model_validator
 
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.registry import check_known
@@ -19,13 +19,13 @@ from fedmuscle_lib.creamfl import algorithms
 from fedmuscle_lib.creamfl.algorithms.algorithm import Algorithm
 from fedmuscle_lib.creamfl.kinds import KINDS
 from fedmuscle_lib.creamfl.retrieval import FOLDS
-from fedmuscle_lib.runs.settings import DEVICE, RunSettings, check_options, read_profiles, setting
+from fedmuscle_lib.runs.settings import RunSettings, check_options, read_profiles, setting
 
 PROFILES = read_profiles(Path(__file__).parent / "profiles")
 
 # Fields of a group of `creamfl --help`.
-federation, place, model, training, machine = (
-    partial(setting, group) for group in ("Federation", "Data", "Models", "Training", "Machine")
+federation, place, model, training = (
+    partial(setting, group) for group in ("Federation", "Data", "Models", "Training")
 )
 
 
@@ -56,7 +56,7 @@ class Settings(RunSettings):
         aside=True,
     )
     rounds: int = federation(30, "Communication rounds. Code: 30.", ge=1)
-    clients: dict[str, int] = federation(
+    clients: dict[str, NonNegativeInt] = federation(
         {"images": 10, "texts": 10, "pairs": 15},
         'Clients of each kind. Section 6.2: "10 uni-modal image users ..., 10 uni-modal text users'
         ' ..., and 15 multi-modal users".',
@@ -153,15 +153,6 @@ class Settings(RunSettings):
     )
     batch_size: int = training(128, "Samples in every other step. Code: 128.", ge=2)
 
-    threads: int = machine(
-        2, "Torch threads of a run. The project's own.", ge=1, le=1024, aside=True
-    )
-    device: str = machine(
-        "cpu",
-        DEVICE,
-        aside=True,
-    )
-
     @classmethod
     def numbers(cls, profile: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """A profile's values, and the defaults that given parts of ``clients`` and ``networks``
@@ -177,10 +168,8 @@ class Settings(RunSettings):
         check_options(
             self.options, {name: algorithms.get(name).Options for name in algorithms.names()}
         )
-        for name, count in self.clients.items():
+        for name in self.clients:
             check_known("clients: unknown kind", name, KINDS)
-            if count < 0:
-                raise ValueError(f"clients: a count below 0 in {self.clients}")
         for name in self.networks:
             check_known("networks: no party has", name, type(self).model_fields["networks"].default)
         if self.participants > sum(self.clients.values()):

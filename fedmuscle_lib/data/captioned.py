@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError, line_of, unreadable
+from fedmuscle_lib.core.errors import DataError, unreadable
 from fedmuscle_lib.core.files import read_json
 from fedmuscle_lib.core.randomness import derived_seed
 from fedmuscle_lib.data.encodings import Encoding, Pixels
-from fedmuscle_lib.data.layout import refuse_unfinished
 from fedmuscle_lib.data.pickles import load_pickle
 from fedmuscle_lib.data.public import CAPTIONS, captions_of, images_of
 
@@ -71,10 +70,7 @@ def parts(folder: Path, sizes: Mapping[str, int]) -> dict[str, Captioned]:
         DataError: the folder is missing, unfinished or has too few images, or an image has no
             caption or no split; the message names it.
     """
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; `python -m data_prep` makes captioned sets")
-    refuse_unfinished(folder)
-    captions, paths = load_pickle(folder / CAPTIONS), images_of(folder)
+    paths, captions = images_of(folder), load_pickle(folder / CAPTIONS)
     tests = test_images(folder, paths)
     order = [
         paths[i]
@@ -112,10 +108,7 @@ def test_images(folder: Path, paths: Sequence[Path]) -> set[Path] | None:
     file = folder / KARPATHY
     if not file.exists():
         return None
-    with unreadable(f"{file}: not Karpathy's file of splits", but=(DataError,)):
-        splits = {
-            Path(image["filename"]).stem: image["split"] for image in read_json(file)["images"]
-        }
-    if strangers := [path.name for path in paths if path.stem not in splits]:
-        raise DataError(f"{file}: lists no {line_of(strangers[0])}, which is among the images")
-    return {path for path in paths if splits[path.stem] == TEST}
+    images = read_json(file).get("images")
+    with unreadable(f"{file}: not Karpathy's file of splits of these images"):
+        splits = {Path(image["filename"]).stem: image["split"] for image in images}
+        return {path for path in paths if splits[path.stem] == TEST}

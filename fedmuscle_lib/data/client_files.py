@@ -22,6 +22,25 @@ def text_fault(text: object) -> str:
     return "" if text.strip() else "is empty"
 
 
+def check_images(path: Path, images: np.ndarray) -> None:
+    """Raise DataError, naming the file, unless images are uint8 (n, h, w, 3) and have pixels."""
+    if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8 or not images.size:
+        raise DataError(f"{path}: images are {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")
+
+
+def checked_labels(path: Path, labels: np.ndarray, n: int, n_classes: int) -> np.ndarray:
+    """Return labels (n,) from 0 to ``n_classes`` - 1 as int64; raises DataError, naming the file,
+    for others.
+    """
+    if labels.shape != (n,) or labels.dtype.kind not in "iu":
+        raise DataError(f"{path}: {labels.dtype} labels {labels.shape} for {n} samples")
+    if labels.min() < 0 or labels.max() >= n_classes:
+        raise DataError(
+            f"{path}: labels from {labels.min()} to {labels.max()}; 0 to {n_classes - 1} are known"
+        )
+    return labels.astype(np.int64)
+
+
 class Pickled:
     """A pickled dict that has at least these fields.
 
@@ -42,33 +61,18 @@ class Pickled:
     def images(self) -> Tensor:
         """``data``, an array (n, h, w, 3) of uint8 whose images have pixels, as (n, 3, h, w)."""
         images = self._array("data")
-        if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8 or not images.size:
-            raise DataError(
-                f"{self.path}: data is {images.dtype} {images.shape}, not uint8 (n, h, w, 3)"
-            )
+        check_images(self.path, images)
         return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
 
-    def labels(self, n: int, n_classes: int, task: str) -> Tensor:
-        """``labels`` of ``n`` samples, (n,) int64, from 0 to ``n_classes`` - 1; errors name the
-        ``task``.
-        """
-        labels = self._array("labels")
-        if labels.shape != (n,) or labels.dtype.kind not in "iu":
-            raise DataError(f"{self.path}: {labels.dtype} labels {labels.shape} for {n} samples")
-        if labels.min() < 0 or labels.max() >= n_classes:
-            raise DataError(
-                f"{self.path}: {task} has labels 0..{n_classes - 1}, found"
-                f" {labels.min()}..{labels.max()}"
-            )
-        return torch.from_numpy(labels.astype(np.int64))
+    def labels(self, n: int, n_classes: int) -> Tensor:
+        """``labels`` of ``n`` samples, (n,) int64, from 0 to ``n_classes`` - 1."""
+        return torch.from_numpy(checked_labels(self.path, self._array("labels"), n, n_classes))
 
     def texts(self) -> list[str]:
         """``texts``, a list of strings none of which is empty."""
         given = self.content["texts"]
-        if not isinstance(given, list | tuple):
-            raise DataError(f"{self.path}: texts are a {type(given).__name__}, not a list")
-        if not given:
-            raise DataError(f"{self.path}: holds no text")
+        if not isinstance(given, list | tuple) or not given:
+            raise DataError(f"{self.path}: texts are no list, or an empty one")
         for row, text in enumerate(given):
             if fault := text_fault(text):
                 raise DataError(f"{self.path}: row {row} {fault}")

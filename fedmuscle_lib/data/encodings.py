@@ -8,7 +8,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -40,11 +39,13 @@ class Pixels:
     reads: ClassVar[Modality] = "images"
     size: int
 
-    def load(self, paths: Sequence[Path], sides: Sequence[tuple[int, int] | None] = ()) -> Tensor:
+    def load(
+        self, paths: Sequence[Path], sides: Sequence[tuple[int | None, int | None]] = ()
+    ) -> Tensor:
         """(n, 3, size, size) uint8 from image files.
 
         Args:
-            sides: height and width in pixels that each must have, upright; None where any will do.
+            sides: height and width in pixels that each must have, upright, None where any will do.
 
         Raises:
             DataError: naming the file; it is missing, no image or of another size.
@@ -52,11 +53,12 @@ class Pixels:
         shape = (self.size, self.size)
         images = torch.empty(len(paths), 3, *shape, dtype=torch.uint8)
         smaller = []  # their sides in pixels
-        for row, (path, side) in enumerate(zip_longest(paths, sides)):
+        given = sides or [(None, None)] * len(paths)
+        for row, (path, side) in enumerate(zip(paths, given, strict=True)):
             content = read_bytes(path)
             with prefixed(str(path), DataError):
                 rgb = decode(content)
-            if side not in (None, (rgb.height, rgb.width)):
+            if None not in side and side != (rgb.height, rgb.width):
                 raise DataError(
                     f"{path}: an image of {rgb.width} x {rgb.height} pixels, whose record says"
                     f" {side[1]} x {side[0]}"

@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
-from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory
+from fedmuscle_lib.core.errors import DataError, unreadable
 
 BEHIND = (255, 255, 255)  # what shows through where an image is transparent
 _WIDE = (
@@ -78,24 +78,16 @@ def _indices(image: Image.Image) -> Image.Image:
 
 
 def _decoded(content: bytes, make: Callable[[Image.Image], Image.Image]) -> Image.Image:
-    try:
-        # Pillow warns of what is large or oddly written
-        with (
-            warnings.catch_warnings(action="ignore"),
-            Image.open(io.BytesIO(content), formats=_FORMATS) as image,
-        ):
-            return make(image)
-    except DataError:
-        raise
-    except UnidentifiedImageError:
-        found = [f": it is {kind}" for start, kind in _OTHERS.items() if content.startswith(start)]
-        raise DataError(
-            f"not a readable image{''.join(found)} ({', '.join(_FORMATS)} are read)"
-        ) from None
-    except Exception as error:  # what a decoder raises depends on what is wrong
-        if out_of_memory(error):
-            raise
-        raise DataError(f"not a readable image ({line_of(str(error))})") from None
+    found = [f": it is {kind}" for start, kind in _OTHERS.items() if content.startswith(start)]
+    with (
+        unreadable(
+            f"not a readable image{''.join(found)} ({', '.join(_FORMATS)} are read)",
+            but=(DataError,),
+        ),
+        warnings.catch_warnings(action="ignore"),  # Pillow warns of what is large or oddly written
+        Image.open(io.BytesIO(content), formats=_FORMATS) as image,
+    ):
+        return make(image)
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -17,17 +17,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError, prefixed, remark, shown, unreadable
+from fedmuscle_lib.core.errors import DataError, shown, unreadable
 from fedmuscle_lib.core.files import parse_json, read_bytes
+from fedmuscle_lib.data.client_files import check_images, checked_labels
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.layout import refuse_unfinished
-from fedmuscle_lib.data.samples import MOSTLY, Samples, share_in
+from fedmuscle_lib.data.samples import Samples
 
 FOLDER = "FedLT"  # below the data directory; data_prep.io.writers writes it
 
@@ -74,94 +74,49 @@ class Images:
             images if self.image_size is None else Pixels(self.image_size).resize(images, self.path)
         )
 
-    def share_in(self, others: Images) -> float:
-        """Return the share of the images that are also among others: in arrays of the same pixels,
-        in lists of the same name.
-        """
-        if isinstance(self.content, tuple):
-            names = set(others.content) if isinstance(others.content, tuple) else ()
-            return sum(name in names for name in self.content) / len(self)
-        if isinstance(others.content, tuple):
-            return 0.0
-        return share_in(torch.tensor(self.content), torch.tensor(others.content))
 
-
-class LabelledSet(NamedTuple):
-    """A set of images."""
-
-    train: Images
-    test: Images
-
-
-def read(data_dir: Path, name: str, image_size: int | None = None) -> LabelledSet:
-    """Read a set's names and labels, and check all that can be checked before an image of a list is
+def read(data_dir: Path, name: str, image_size: int | None = None) -> tuple[Images, Images]:
+    """Training and test images of a set, checked as far as can be before an image of a list is
     opened.
-
-    If most test images are also training images, a warning names both files.
 
     Raises:
         DataError: naming the file, and the line of a list; something is missing, damaged or not
             what the layout says.
     """
     folder = data_dir / FOLDER / name
-    if Path(name).name != name or not folder.is_dir():
+    if not folder.is_dir():
         there = ", ".join(sorted(path.name for path in (data_dir / FOLDER).glob("*/"))) or "none"
         raise DataError(
             f"{folder}: no such set; `python -m data_prep` makes them, and there are: {there}"
         )
     refuse_unfinished(folder)
-    classes = _classes(folder / "classes.json")
-    train, test = (_split(folder, split, classes, image_size) for split in ("train", "test"))
-    if (absent := np.flatnonzero(np.bincount(train.labels, minlength=len(classes)) == 0)).size:
-        name = shown(classes[absent[0]])
-        raise DataError(
-            f"{train.path}: no image has the label {absent[0]}, {name} of classes.json; every class"
-            " needs a training image"
-        )
-    if test.share_in(train) > MOSTLY:
-        remark(
-            "most images of %s are also in %s: models are tested on what they learn from",
-            test.path,
-            train.path,
-        )
-    return LabelledSet(train, test)
-
-
-def _classes(path: Path) -> tuple[str, ...]:
-    names = parse_json(read_bytes(path), str(path), list)
-    if len(names) < 2 or not all(isinstance(name, str) and name for name in names):
-        raise DataError(f"{path}: not a list of the names of two classes or more")
-    if len(set(names)) < len(names):
+    path = folder / "classes.json"
+    classes = tuple(parse_json(read_bytes(path), str(path), list))
+    if len(set(classes)) < len(classes):
         raise DataError(f"{path}: two classes have the same name")
-    return tuple(names)
+    train, test = (_split(folder, split, classes, image_size) for split in ("train", "test"))
+    if absent := set(range(len(classes))) - set(train.labels.tolist()):
+        label = min(absent)
+        raise DataError(
+            f"{train.path}: no image has the label {label}, {shown(classes[label])} of"
+            " classes.json; every class needs a training image"
+        )
+    return train, test
 
 
 def _split(folder: Path, split: str, classes: tuple[str, ...], image_size: int | None) -> Images:
-    listed = folder / f"{split}.txt"
+    listed, path = folder / f"{split}.txt", folder / f"{split}.npz"
     if listed.exists():
         return _read_list(listed, classes, image_size)
-    return _read_arrays(folder / f"{split}.npz", classes, image_size)
-
-
-def _read_arrays(path: Path, classes: tuple[str, ...], image_size: int | None) -> Images:
     with (
         unreadable(f"{path}: lacks readable arrays `images` and `labels`"),
         np.load(path) as packed,
     ):
         images, labels = packed["images"], packed["labels"]
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or not images.size:
-        raise DataError(f"{path}: images are {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")
-    if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
-        raise DataError(
-            f"{path}: labels are {labels.dtype} {labels.shape}, not integers for {len(images)}"
-            " images"
-        )
-    if labels.min() < 0 or labels.max() >= len(classes):
-        raise DataError(
-            f"{path}: labels from {labels.min()} to {labels.max()}; classes.json has names for 0 to"
-            f" {len(classes) - 1}"
-        )
-    return Images(path, classes, image_size, labels.astype(np.int64), images)
+    check_images(path, images)
+    return Images(
+        path, classes, image_size, checked_labels(path, labels, len(images), len(classes)), images
+    )
 
 
 def _read_list(path: Path, classes: tuple[str, ...], image_size: int | None) -> Images:
@@ -169,10 +124,8 @@ def _read_list(path: Path, classes: tuple[str, ...], image_size: int | None) -> 
         raise DataError(
             f"{path}: the images of a list differ in size: say what size to give them (image_size)"
         )
-    with prefixed(f"{path}: not UTF-8", UnicodeDecodeError):
-        lines = read_bytes(path).decode().splitlines() or [""]
     names, labels = [], []
-    for row, line in enumerate(lines):
+    for row, line in enumerate(path.read_text(encoding="utf8").splitlines()):
         name, _, label = line.rpartition(" ")
         if not name or not label.isdecimal() or int(label) >= len(classes):
             raise DataError(

@@ -81,9 +81,6 @@ def first_images(folder: Path, n: int) -> list[Path]:
     """The files of the first ``n`` images in the order of their names; raises as
     :func:`read_public`.
     """
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; `python -m data_prep` makes the public sets")
-    refuse_unfinished(folder)
     paths = images_of(folder)
     if len(paths) < n:
         raise DataError(
@@ -94,7 +91,14 @@ def first_images(folder: Path, n: int) -> list[Path]:
 
 
 def images_of(folder: Path) -> list[Path]:
-    """The files of a public set's images, in the order of their names."""
+    """The files of a set's images, in the order of their names.
+
+    Raises:
+        DataError: the folder is missing or unfinished.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; `python -m data_prep` makes data sets")
+    refuse_unfinished(folder)
     images = folder / "images" if (folder / "images").is_dir() else folder
     return sorted(path for path in images.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
 

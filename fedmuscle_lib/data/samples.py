@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.randomness import generator
 
 MOSTLY = 0.5  # a larger `share_in` of test samples is remarked on
@@ -43,11 +42,7 @@ def draw_local(samples: Samples, n: int, *address: object, balanced: bool = True
 
     If targets are labels, an integer a sample, a balanced draw is as even over the classes as the
     pool allows.
-
-    Raises:
-        DataError: the pool is smaller than ``n``.
     """
-    _refuse_fewer(samples, n)
     order = torch.randperm(len(samples), generator=generator("local data", *address))
     if balanced and samples.targets.ndim == 1 and not samples.targets.is_floating_point():
         order = order[
@@ -65,34 +60,17 @@ def ranks(labels: Tensor) -> Tensor:
     return rank
 
 
-def first_local(samples: Samples, n: int) -> Samples:
-    """The first ``n`` samples of a user's file, as they stand there; raises as
-    :func:`draw_local`.
-    """
-    _refuse_fewer(samples, n)
-    return samples.take(torch.arange(n))
-
-
 def share_in(samples: Tensor, others: Tensor, filler: int = 0) -> float:
     """The share of samples that are also among others, read alike; 0 if they are read otherwise.
 
     Args:
-        filler: what stands behind a text's end, (n, l), where another text of the same tensor is
-            longer.
+        filler: what stands behind a text's end, (n, l).
     """
-    if samples.ndim == others.ndim == 2:
-        longest = max(samples.shape[1], others.shape[1])
-        samples, others = (
-            pad(texts, (0, longest - texts.shape[1]), value=filler) for texts in (samples, others)
-        )
-    if samples.shape[1:] != others.shape[1:] or not len(samples):
-        return 0.0
-    known = {hash(row.numpy().tobytes()) for row in others.cpu()}
-    return sum(hash(row.numpy().tobytes()) in known for row in samples.cpu()) / len(samples)
+    known = set(_hashes(others, filler))
+    found = [each in known for each in _hashes(samples, filler)]
+    return sum(found) / max(1, len(found))
 
 
-def _refuse_fewer(samples: Samples, n: int) -> None:
-    if len(samples) < n:
-        raise DataError(
-            f"a local training set of {n} was asked for, the file holds {len(samples)} samples"
-        )
+def _hashes(samples: Tensor, filler: int) -> Iterator[int]:
+    for row in samples.cpu():
+        yield hash((row if row.ndim > 1 else row[row != filler]).numpy().tobytes())

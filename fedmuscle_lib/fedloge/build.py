@@ -35,10 +35,6 @@ def build(settings: Settings) -> Federation:
     train, test = read(s.data_dir, s.data, s.image_size)
     classes = len(train.classes)
     kept = long_tailed(train.labels, s.imbalance, s.seed)
-    if s.clients > len(kept):
-        raise ValueError(
-            f"clients: {s.clients} are more than there are training samples, {len(kept)}"
-        )
     shares = [kept[rows] for rows in partition(train.labels[kept], s.clients, s.alpha, s.seed)]
     tests = local_tests(class_counts(train.labels, shares, classes), test.labels, s.seed)
     return Federation(
@@ -66,7 +62,7 @@ class Federation:
         groups: classes by the name of their group, such as "head", "middle" and "tail".
         participation: share of the clients in a round.
         recipe: of local training.
-        preprocessing: how the network reads the images.
+        preprocessing: how training crops and mirrors images.
 
     Attributes:
         method, groups: as given.
@@ -89,7 +85,7 @@ class Federation:
     ) -> None:
         problem = method.problem
         self.method, self.groups, self.classes = method, groups, test.names
-        self._test = TestSet(test.to(problem.device), problem.classes, groups, preprocessing)
+        self._test = TestSet(test.to(problem.device), problem.classes, groups)
         self._workspace = method.shared().to(problem.device)
         self.clients: dict[int, Client] = {}
         for number, (samples, rows) in enumerate(zip(clients, local_tests, strict=True)):
@@ -171,16 +167,3 @@ class Federation:
             for scope, rows in (("global", slice(None)), ("personal", own))
             for group, size in self._test.sizes(rows).items()
         }
-
-    def state(self) -> dict[str, Any]:
-        """Return what rounds change, as tensors and plain containers, for :meth:`restore`."""
-        return {
-            "server": self.server.state(),
-            "clients": {number: client.state() for number, client in self.clients.items()},
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on as if the rounds had been done here."""
-        self.server.restore(state["server"])
-        for number, client in self.clients.items():
-            client.restore(state["clients"][number])

@@ -73,24 +73,16 @@ def sparse_etf(
         Adam.
 
     Raises:
-        ValueError: as :func:`simplex_etf`; a sparsity outside [0, 1) or one that leaves a class
-            without entries.
+        ValueError: as :func:`simplex_etf`.
 
     Source:
         FedLoGe, Section 2; sparsity, norm, learning rate and steps are constants of the authors'
         code.
     """
-    if not 0 <= sparsity < 1:
-        raise ValueError(f"sparsity = {sparsity}: a share in [0, 1) is needed")
     weight = simplex_etf(dim, classes, generator)
     kept = torch.ones(classes * dim)
     kept[torch.randperm(classes * dim, generator=generator)[: int(sparsity * classes * dim)]] = 0
     kept = kept.view(classes, dim)
-    if (bare := (kept.sum(1) == 0).nonzero()).numel():
-        raise ValueError(
-            f"sparsity = {sparsity} leaves class {int(bare[0])} no entry of {dim}: lower it, or"
-            " raise the dimension"
-        )
     weight *= kept
     mean, square = torch.zeros_like(weight), torch.zeros_like(weight)  # Adam's moments
     for step in range(1, steps + 1):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.data.samples import Samples
-from fedmuscle_lib.fedloge.preprocessing import Preprocessing, features
+from fedmuscle_lib.fedloge.preprocessing import features
 
 ALL = "all"
 
@@ -22,7 +22,6 @@ class TestSet:
         classes: c.
         groups: classes by the name of their group, such as "head", "middle" and "tail"; each class
             is in one.
-        preprocessing: how a network reads the images.
     """
 
     __test__ = False  # pytest collects nothing here
@@ -32,10 +31,8 @@ class TestSet:
         samples: Samples,
         classes: int,
         groups: Mapping[str, Sequence[int]],
-        preprocessing: Preprocessing,
     ) -> None:
         self.images, self.labels, self.classes = samples.inputs, samples.targets, classes
-        self._preprocessing = preprocessing
         every = torch.arange(classes, device=self.labels.device)
         self._groups = {  # whether a class is in it, (c,)
             name: torch.isin(every, self.labels.new_tensor(list(members)))
@@ -44,7 +41,7 @@ class TestSet:
 
     def features(self, backbone: nn.Module, rows: Tensor | slice = slice(None)) -> Tensor:
         """Features (n, d) of the test images, or of some rows of them."""
-        return features(backbone, self.images[rows], self._preprocessing)
+        return features(backbone, self.images[rows])
 
     def sizes(self, rows: Tensor | slice = slice(None)) -> dict[str, int]:
         """Return how many of the samples, or of some rows of them, are of each group, "all"

@@ -12,10 +12,10 @@ from typing import Any
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError, prefixed
+from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import put
 from fedmuscle_lib.core.ownership import NotOurs
-from fedmuscle_lib.core.tensors import like, load_tensors
+from fedmuscle_lib.core.tensors import load_tensors
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedloge.rounds import Rounds, inputs
 from fedmuscle_lib.fedloge.settings import Settings
@@ -78,7 +78,7 @@ def load(path: Path, norm: float | None = None, **changes: Any) -> Rounds:
     Args:
         path: a file that :func:`save` wrote, or its folder.
         norm: of the realigned global head's rows; the run's own by default.
-        changes: settings to replace, such as ``data_dir`` or ``options``.
+        changes: settings to replace, such as ``data_dir``.
 
     Raises:
         DataError: no such file, no saved model, or the data are not those that it was trained with;
@@ -94,20 +94,16 @@ def load(path: Path, norm: float | None = None, **changes: Any) -> Rounds:
     tensors, about = load_tensors(path)
     if about.get("system") != Settings.system:
         raise DataError(f"{path}: not a saved model of {Settings.system}")
-    with prefixed(f"{path}: not a saved model", (KeyError, ValueError)):
-        given, trained_with = json.loads(about["settings"]), json.loads(about["inputs"])
-        options = parse(Settings, given).options | changes.pop("options", {})
+    given, trained_with = json.loads(about["settings"]), json.loads(about["inputs"])
     if norm is not None:
-        options["fedloge.realigned_norm"] = norm
-    settings = parse(Settings, given | changes | {"options": options})
-    rounds = Rounds(settings)
+        given["options"]["fedloge.realigned_norm"] = norm
+    settings = parse(Settings, given | changes)
     for name, digest in inputs(settings).items():
-        if trained_with.get(name) != digest:
+        if trained_with[name] != digest:
             raise DataError(f"{path}: trained with another {name} than that in {settings.data_dir}")
+    rounds = Rounds(settings)
     state = rounds.state()
     for name, tensor in _by_name(state).items():
-        if not like(tensors.get(name), tensor):
-            raise DataError(f"{path}: {name} is not what its settings ask for")
         tensor.copy_(tensors[name])
     rounds.restore(state)
     return rounds

@@ -18,7 +18,7 @@ EVALUATION_BATCH = 256  # images at once, where no step follows
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Preprocessing of images for a network.
+    """How training crops and mirrors images.
 
     Attributes:
         padding: black pixels on each side, out of which training crops the image's own size again;
@@ -29,10 +29,6 @@ class Preprocessing:
 
     padding: int = 4
     flip: bool = True
-
-    def read(self, images: Tensor) -> Tensor:
-        """Map images (b, 3, h, w), uint8, to float32 from -1 to 1."""
-        return (images.float() / 255 - 0.5) / 0.5
 
     def drawn(self, b: int, draws: torch.Generator) -> Tensor:
         """Draw how each of b images is cropped and mirrored, (3, b): rows down, columns across, and
@@ -54,13 +50,16 @@ class Preprocessing:
         return torch.where(mirrored.bool()[:, None, None, None], cropped.flip(3), cropped)
 
 
+def read(images: Tensor) -> Tensor:
+    """Map images (b, 3, h, w), uint8, to float32 from -1 to 1, as networks read them."""
+    return (images.float() / 255 - 0.5) / 0.5
+
+
 @torch.no_grad()
-def features(backbone: nn.Module, images: Tensor, preprocessing: Preprocessing) -> Tensor:
+def features(backbone: nn.Module, images: Tensor) -> Tensor:
     """Features (n, d) of images as they are, by the network in evaluation mode."""
     backbone.eval()
-    return torch.cat(
-        [backbone(preprocessing.read(part)) for part in images.split(EVALUATION_BATCH)]
-    )
+    return torch.cat([backbone(read(part)) for part in images.split(EVALUATION_BATCH)])
 
 
 class LocalData:
@@ -70,7 +69,7 @@ class LocalData:
         client: its number.
         samples: its own.
         classes: c of the whole federation.
-        preprocessing: how its network reads them.
+        preprocessing: how training crops and mirrors them.
         seed: prefix of every draw's address.
 
     Attributes:
@@ -103,8 +102,8 @@ class LocalData:
             self.samples.inputs[torch.cat(order)], torch.cat(drawn, 1)
         )  # an epoch at once
         for rows, batch in zip(order, images.split([len(rows) for rows in order]), strict=True):
-            yield self.preprocessing.read(batch), self.samples.targets[rows]
+            yield read(batch), self.samples.targets[rows]
 
     def features(self, backbone: nn.Module) -> Tensor:
         """Features (n, d) of the samples as they are."""
-        return features(backbone, self.samples.inputs, self.preprocessing)
+        return features(backbone, self.samples.inputs)

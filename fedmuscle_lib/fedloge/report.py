@@ -16,16 +16,7 @@ from fedmuscle_lib.fedloge.arms import Run
 from fedmuscle_lib.fedloge.authors import CELL, cells
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.report import frame
-from fedmuscle_lib.report.provenance import (
-    changed,
-    described,
-    manifests,
-    named,
-    origins,
-    provenance_by_algorithm,
-    spread,
-    write_results,
-)
+from fedmuscle_lib.report.provenance import changed, described, noted, write_by_algorithm
 from fedmuscle_lib.report.statistics import beside, wide, wide_intervals, with_std
 
 # by scope, and whether it is masked
@@ -141,18 +132,12 @@ def about(histories: Sequence[Run]) -> str:
 
 
 def note(histories: Sequence[Run]) -> str:
-    """A Markdown line under a table: profile, seeds, the authors' logs, and the runs' origins."""
-    s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
-    theirs = cells(s)
+    """A Markdown line under a table: the authors' logs, and what :func:`noted` says."""
+    theirs = cells(histories[0].settings)
     logs = sorted(set(theirs[theirs.algorithm.isin(h.arm for h in histories)].authors_log))
-    sentences = [
-        "Accuracies in per cent after the last round, ours | the authors'"
-        + (f" (log {', '.join(logs)})." if logs else ", who have no log of these settings."),
-        f"Profile `{s.profile}`, {named(seeds)}.",
-        spread(seeds),
-        *origins(histories),
-    ]
-    return " ".join(sentences)
+    which = f" (log {', '.join(logs)})." if logs else ", who have no log of these settings."
+    what = "Accuracies in per cent after the last round, ours | the authors'"
+    return noted(histories, what + which)
 
 
 def write(
@@ -166,9 +151,6 @@ def write(
     Args:
         others: runs that some of the frames are about.
     """
-    data = manifests(histories[0].settings.data_dir, [f"{FOLDER}/{histories[0].settings.data}"])
-    write_results(
-        {**frames, "costs": costs(histories), "departures": departures(histories)},
-        provenance_by_algorithm([*histories, *others], folder.name, data),
-        folder,
-    )
+    told = {**frames, "costs": costs(histories), "departures": departures(histories)}
+    data = f"{FOLDER}/{histories[0].settings.data}"
+    write_by_algorithm(told, [*histories, *others], folder, [data])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 import torch
 
 from fedmuscle_lib.data.labelled_sets import FOLDER
-from fedmuscle_lib.fedloge.build import build
+from fedmuscle_lib.fedloge.build import Federation, build
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs.address import files_digest
-from fedmuscle_lib.runs.system import Tick
+from fedmuscle_lib.runs.system import FederatedRounds, Tick
 
 
 def inputs(settings: Settings) -> dict[str, str]:
@@ -21,13 +20,13 @@ def inputs(settings: Settings) -> dict[str, str]:
     return {folder: files_digest(settings.data_dir / folder)}
 
 
-class Rounds:
+class Rounds(FederatedRounds[Settings]):
     """A federation between two rounds (see ``fedmuscle_lib.runs.system.Experiment``)."""
 
+    federation: Federation
+
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.federation = build(settings)
-        self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        super().__init__(settings, build(settings))
 
     def round(self, round: int) -> Tick:
         """The drawn clients train, the server averages; evaluate where it is due.
@@ -53,12 +52,6 @@ class Rounds:
         }  # of each scope's heads
         metrics = tuple(sorted(first.items()))
         return Tick(s.title, round + 1, s.rounds, len(drawn), mean, metrics=metrics)
-
-    def state(self) -> dict[str, Any]:
-        return self.federation.state()
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.federation.restore(state)
 
     def facts(self) -> dict[str, Any]:
         """Training samples of each class, and the groups of classes."""

@@ -14,7 +14,7 @@ from fedmuscle_lib.core.randomness import derived_seed
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.data.partition import matched_partitions
 from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
-from fedmuscle_lib.data.samples import MOSTLY, Samples, draw_local, first_local, share_in
+from fedmuscle_lib.data.samples import MOSTLY, Samples, draw_local, share_in
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation, Reading
 from fedmuscle_lib.fedmuscle.client import Client
@@ -25,7 +25,6 @@ from fedmuscle_lib.models import (
     FrozenStates,
     architecture_of,
     checkpoint_folder,
-    image_side,
     load_backbone,
     load_tokenizer,
     model_type,
@@ -128,14 +127,13 @@ def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> En
     kind = architecture_of(checkpoint)
     if kind.reads == "texts":
         return Tokens(
-            load_tokenizer(checkpoint, backbone),
+            load_tokenizer(checkpoint),
             min(settings.text_length, backbone.config.max_position_embeddings),
         )
     decodes = TASKS[user.task].head == "decoder"
     name = "mask_size" if decodes else "image_size"
     if kind.stride is None and not decodes:  # the checkpoint's config fixes the side
-        with prefixed(f"user {user.number}: {checkpoint}", ValueError, ValueError):
-            return Pixels(image_side(backbone.config))
+        return Pixels(backbone.config.image_size)
     side = getattr(settings, name)
     if side % (kind.stride or 1):
         raise ValueError(
@@ -171,19 +169,17 @@ def local_data(
         )
     if user.sharers:
         pool, evaluation = _share(settings, user, pool, evaluation)
-    try:
-        n, fixed = user.train_samples, settings.local_draw == "fixed"
-        train = (
-            first_local(pool, n)
-            if fixed
-            else draw_local(pool, n, settings.seed, user.number, balanced=not user.sharers)
-        )
-    except DataError as error:
-        size = f'the setting train_samples asks for fewer: {{"{user.task}": {len(pool)}}}'
+    n = user.train_samples
+    if n > len(pool):
         raise DataError(
-            f"user {user.number}, {task.file(settings.data_dir, user.client, 'train')}: {error};"
-            f" {size}"
-        ) from None
+            f"user {user.number}, {task.file(settings.data_dir, user.client, 'train')}: a local"
+            f" training set of {n} was asked for, the file holds {len(pool)} samples; the setting"
+            f' train_samples asks for fewer: {{"{user.task}": {len(pool)}}}'
+        )
+    if settings.local_draw == "fixed":
+        train = pool.take(torch.arange(n))
+    else:
+        train = draw_local(pool, n, settings.seed, user.number, balanced=not user.sharers)
     if share_in(evaluation.inputs, pool.inputs, _filler(encoding)) > MOSTLY:
         files = (task.file(settings.data_dir, user.client, name) for name in (split, "train"))
         remark(_LEAK, user.number, *files)

@@ -346,7 +346,7 @@ def _loaded(
         model.freeze_representation()
     _restore(model, folder)
     texts, size = task.reads == "texts", about["reads"]
-    encoding = Tokens(load_tokenizer(checkpoint, frozen), size) if texts else Pixels(size)
+    encoding = Tokens(load_tokenizer(checkpoint), size) if texts else Pixels(size)
     return SavedUser(about["user"], task, classes, model.to(device).eval(), encoding, about, device)
 
 

@@ -29,7 +29,7 @@ from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of, tuned_recipes
 from fedmuscle_lib.fedmuscle.setups import SETUPS, User
 from fedmuscle_lib.muscle.temperature import check_temperatures
 from fedmuscle_lib.runs import settings as any_run
-from fedmuscle_lib.runs.settings import BY, DEVICE, RunSettings, check_options, setting
+from fedmuscle_lib.runs.settings import BY, RunSettings, check_options, setting
 from fedmuscle_lib.tasks import TASKS, ImageClassification, TextClassification
 
 Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
@@ -377,24 +377,11 @@ class Settings(RunSettings):
         "Of the backbones' matrix products, by autocast; losses stay in float32.",
         open="open; our default: that of PyTorch",
     )
-    threads: int = machine(
-        2,
-        "Torch threads of a run; small models are fastest, and repeatable, on one. The project's"
-        " own.",
-        ge=1,
-        le=1024,
-        aside=True,
-    )
     root_train_image_folder: Path | None = place(
         None, "MLC training images, if not below data_dir; a flag of the README's.", aside=True
     )
     root_val_image_folder: Path | None = place(
         None, "MLC evaluation images, if not below data_dir; a flag of the README's.", aside=True
-    )
-    device: str = machine(
-        "cpu",
-        DEVICE + ' Section 6.1: "run all experiments on NVIDIA Tesla V100 GPUs".',
-        aside=True,
     )
 
     @classmethod

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.core.errors import prefixed, shown
+from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.core.versions import versions
 from fedmuscle_lib.models.base import State, UserModel
 from fedmuscle_lib.models.checkpoints import (
     checkpoint_folder,
-    image_side,
     load_backbone,
     load_tokenizer,
     model_type,
@@ -45,12 +44,9 @@ def architecture_of(folder: Path) -> type[UserModel]:
     """The class of models of the checkpoint in ``folder``; raises ValueError, naming its config, if
     its ``model_type`` is not known.
     """
-    with prefixed(str(folder / "config.json"), ValueError, ValueError):
-        if (name := model_type(folder)) not in ARCHITECTURES:
-            raise ValueError(
-                f"model_type {shown(name)} is not known; known: {', '.join(ARCHITECTURES)}"
-            )
-        return ARCHITECTURES[name]
+    name = model_type(folder)
+    check_known(f"{folder / 'config.json'}: unknown model_type", name, ARCHITECTURES)
+    return ARCHITECTURES[name]
 
 
 def checkpoint_digest(
@@ -69,36 +65,18 @@ def checkpoint_digest(
     )
 
 
-def untrained(folder: Path, device: str = "cpu", **options: Any) -> UserModel:
+def untrained(folder: Path, **options: Any) -> UserModel:
     """A user's model of the checkpoint in ``folder`` as it was pretrained, for its features:
     nothing adapts it, and its head means nothing.
 
     Args:
         folder: of the checkpoint.
-        device: where it goes.
         options: of ``UserModel``, such as ``pooling``.
 
     Raises:
         ValueError, OSError: as :func:`architecture_of` and :func:`load_backbone`.
     """
     family = architecture_of(folder)
-    unused: dict[str, Any] = {
-        "head": family.heads[0],
-        "head_hidden": 1,
-        "proj_dim": 1,
-        "rank": 1,
-        "lora_alpha": 1,
-        "lora_layers": "linear",
-    }
-    return (
-        family(
-            load_backbone(folder, device),
-            1,
-            lora_blocks="none",
-            head_on="features",
-            **unused,
-            **options,
-        )
-        .to(device)
-        .eval()
-    )
+    unused: dict[str, Any] = {"head": family.heads[0], "head_hidden": 1, "head_on": "features"}
+    unused |= {"proj_dim": 1, "rank": 1, "lora_alpha": 1, "lora_layers": "linear"}
+    return family(load_backbone(folder), 1, lora_blocks="none", **unused, **options).eval()

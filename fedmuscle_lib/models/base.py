@@ -39,7 +39,7 @@ class UserModel(Versioned, nn.Module, ABC):
     Args:
         backbone: a Hugging Face model, frozen; LoRA matrices are added to it.
         n_outputs: width of the head's output.
-        head: the task's kind of head (Appendix H).
+        head: the task's kind of head (Appendix H), one of :attr:`heads`.
         head_on: "features" (the head reads the pooled features, the projection serves the
             alignment), "normalised" (these, each sample's with mean 0 and variance 1) or
             "representation".
@@ -69,8 +69,8 @@ class UserModel(Versioned, nn.Module, ABC):
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
 
     Raises:
-        ValueError: the architecture can't carry the head, has no layers of the kind
-            ``lora_layers``, or no first token to pool.
+        ValueError: the architecture has no layers of the kind ``lora_layers``, or no first token to
+            pool.
     """
 
     heads: ClassVar[tuple[Head, ...]] = ("two layers", "linear")
@@ -101,10 +101,6 @@ class UserModel(Versioned, nn.Module, ABC):
         precision: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
         super().__init__()
-        if head not in self.heads:
-            raise ValueError(
-                f"a {backbone.config.model_type} can't carry a head of the kind {head!r}"
-            )
         if pooling == "cls" and not self.has_cls:
             raise ValueError(
                 f"pooling: a {backbone.config.model_type} has no first token that stands for the"

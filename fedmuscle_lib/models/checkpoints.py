@@ -14,13 +14,12 @@ import torch
 from transformers import (
     AutoModel,
     AutoTokenizer,
-    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 from transformers.utils import logging
 
-from fedmuscle_lib.core.errors import DataError, NoFile, line_of, unreadable
+from fedmuscle_lib.core.errors import NoFile, unreadable
 from fedmuscle_lib.core.files import Stamp, read_json, stamp_of
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
@@ -52,11 +51,11 @@ def model_type(path: Path) -> str:
     """Return what the checkpoint's config.json says it is, such as "vit".
 
     Raises:
-        OSError: there is no checkpoint, or its config.json is none; the message names it.
+        FileNotFoundError: there is no checkpoint; the message names it.
+        DataError: its config.json can't be read; the message names it.
     """
-    config = path / "config.json"
     try:
-        kind = read_json(config).get("model_type")
+        return read_json(path / "config.json").get("model_type", "")
     except NoFile:
         makes = (
             "`python -m data_prep mini` makes it"
@@ -66,30 +65,6 @@ def model_type(path: Path) -> str:
         raise FileNotFoundError(
             f"{path}: no checkpoint (config.json and model.safetensors); {makes}"
         ) from None
-    except DataError as error:
-        raise OSError(
-            f"{config}: not a checkpoint's ({str(error).removeprefix(f'{config}: ')})"
-        ) from None
-    if not isinstance(kind, str):
-        raise OSError(f"{config}: not a checkpoint's (no model_type)")
-    return kind
-
-
-def image_side(config: PretrainedConfig) -> int:
-    """The side in pixels of the images that a checkpoint reads, whose config may say height and
-    width instead.
-
-    Raises:
-        ValueError: it reads no squares.
-    """
-    sides = config.image_size
-    height, width = sides if isinstance(sides, list | tuple) else (sides, sides)
-    if height != width:
-        raise ValueError(
-            f"image_size {line_of(str(sides))} in its config.json; one side, or height and width"
-            " that are equal, are read"
-        )
-    return height
 
 
 def _stamps(path: Path) -> tuple[Stamp | None, ...]:
@@ -100,32 +75,19 @@ def _stamps(path: Path) -> tuple[Stamp | None, ...]:
 @lru_cache(maxsize=16)
 def _frozen(path: str, device: str, stamps: tuple[Stamp | None, ...]) -> PreTrainedModel:
     kind = model_type(Path(path))
-    pooler = {"add_pooling_layer": False} if kind in _NO_POOLER else {}
     logging.disable_progress_bar()
-    before = logging.get_verbosity()
     # it would report the pretraining heads that checkpoints carry and nobody asks for
     logging.set_verbosity_error()
     # the project's own checkpoints are stored in half precision and trained in full
-    options = {
-        "dtype": torch.float32,
-        "local_files_only": True,
-        "use_safetensors": True,
-        "trust_remote_code": False,
-    } | pooler
-    try:
-        with unreadable(f"{path}: not a readable checkpoint", OSError):
-            model, report = _OUR_OWN.get(kind, AutoModel).from_pretrained(
-                path, output_loading_info=True, **options
-            )
-    finally:
-        logging.set_verbosity(before)
+    options = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True}
+    if kind in _NO_POOLER:
+        options["add_pooling_layer"] = False
+    with unreadable(f"{path}: not a readable checkpoint", OSError):
+        model, report = _OUR_OWN.get(kind, AutoModel).from_pretrained(
+            path, output_loading_info=True, **options
+        )
     if report["missing_keys"]:  # they would be drawn at random
         raise OSError(f"{path}: the checkpoint lacks {sorted(report['missing_keys'])[0]}")
-    for name, tensor in model.state_dict().items():
-        if not torch.isfinite(tensor).all():
-            raise OSError(
-                f"{path}: not a readable checkpoint ({name} has numbers that are not finite)"
-            )
     return model.requires_grad_(False).to(device)
 
 
@@ -141,35 +103,22 @@ def load_backbone(path: Path, device: str = "cpu") -> PreTrainedModel:
     return copy.deepcopy(frozen, {id(parameter): parameter for parameter in frozen.parameters()})
 
 
-def load_tokenizer(path: Path, backbone: PreTrainedModel | None = None) -> PreTrainedTokenizerBase:
+def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """The tokenizer that lies with a text checkpoint. One without a padding token, as GPT-2's, pads
     with the token that ends a text.
 
-    Args:
-        backbone: whose embedding must have all of its tokens.
-
     Raises:
-        OSError: there is none, it can't be read, or the backbone lacks a token; the message names
-            it.
+        OSError: there is none, or it can't be read; the message names it.
     """
     if not (path / "tokenizer.json").is_file():
         raise FileNotFoundError(f"{path / 'tokenizer.json'}: no tokenizer lies with the checkpoint")
-    tokenizer = _tokenizer(path, _stamps(path))
-    last = max(tokenizer.get_vocab().values(), default=-1)
-    if backbone is not None and last >= backbone.config.vocab_size:
-        raise OSError(
-            f"{path}: the tokenizer has the token {last}, the backbone embeds"
-            f" {backbone.config.vocab_size:,}"
-        )
-    return tokenizer
+    return _tokenizer(path, _stamps(path))
 
 
 @lru_cache(maxsize=8)
 def _tokenizer(path: Path, stamps: tuple[Stamp | None, ...]) -> PreTrainedTokenizerBase:
     with unreadable(f"{path}: not a readable tokenizer", OSError):
-        tokenizer = AutoTokenizer.from_pretrained(
-            path, local_files_only=True, trust_remote_code=False
-        )
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

@@ -63,10 +63,6 @@ class EfficientNetLiteModel(EfficientNetModel):
         for block in self.encoder.blocks:
             block.squeeze_excite = nn.Identity()
 
-    def forward(self, pixel_values: Tensor, **options: Any) -> Any:
-        check_sides(pixel_values)
-        return super().forward(pixel_values=pixel_values, **options)
-
     def train(self, mode: bool = True) -> EfficientNetLiteModel:
         """Stay in evaluation mode: batch norm keeps the statistics of the pretraining, and no block
         is dropped.
@@ -132,7 +128,12 @@ class EfficientNetLite(FeatureMaps):
         return SegformerDecodeHead(config)
 
     def embed(self, inputs: Tensor) -> Tensor:
-        check_sides(inputs)
+        height, width = inputs.shape[-2:]
+        if height % STRIDE or width % STRIDE:  # the paddings would not be those of the pretraining
+            raise ValueError(
+                f"an EfficientNet-Lite reads pictures whose sides are multiples of {STRIDE} px, got"
+                f" {height} x {width}"
+            )
         pixels = scaled(inputs, self.projection.weight.dtype)
         return self.backbone.embeddings(pixels.contiguous(memory_format=self.memory_format))
 
@@ -141,18 +142,6 @@ class EfficientNetLite(FeatureMaps):
         if index < len(encoder.blocks):
             return encoder.blocks[index](hidden)
         return encoder.top_activation(encoder.top_bn(encoder.top_conv(hidden)))
-
-
-def check_sides(images: Tensor) -> None:
-    """Raise ValueError where a side is no multiple of 32: the paddings would not be those of the
-    pretraining.
-    """
-    height, width = images.shape[-2:]
-    if height % STRIDE or width % STRIDE:
-        raise ValueError(
-            f"an EfficientNet-Lite reads pictures whose sides are multiples of {STRIDE} px, got"
-            f" {height} x {width}"
-        )
 
 
 def scaled(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -64,21 +64,14 @@ class HybridEmbeddings(ViTEmbeddings):
                 **config.to_dict() | {"image_size": side, "patch_size": 1, "num_channels": channels}
             )
         )
-        self.stem, self.side = Stem(stem), config.image_size
+        self.stem = Stem(stem)
         self.register_buffer("mean", torch.zeros(channels, 1, 1))
         self.register_buffer("std", torch.ones(channels, 1, 1))
 
     def forward(self, pixel_values: Tensor, *_: Any, **options: Any) -> Tensor:
-        """Pixel values (b, 3, side, side) -> tokens (b, 1 + places, width).
-
-        Raises:
-            ValueError: the pictures have another side: the positions are not theirs.
+        """Pixel values (b, 3, side, side) -> tokens (b, 1 + places, width); raises ValueError for
+        another side.
         """
-        if (shape := tuple(pixel_values.shape[-2:])) != (self.side, self.side):
-            raise ValueError(
-                f"this hybrid ViT reads pictures of {self.side} x {self.side} px, got {shape[0]} x"
-                f" {shape[1]}"
-            )
         return self.tokens(self.stem(pixel_values))
 
     def tokens(self, maps: Tensor) -> Tensor:

@@ -117,18 +117,23 @@ def changed(
     return [row for row in rows if row[1] != row[2]]
 
 
-def provenance_by_algorithm(
-    histories: Sequence[History[Any]], folder: str, data: Mapping[str, Any]
-) -> dict[str, Any]:
-    """:func:`provenance_of` runs whose arms are algorithms, and whose settings have the usual
-    values of their profile.
+def write_by_algorithm(
+    frames: Mapping[str, pd.DataFrame],
+    histories: Sequence[History[Any]],
+    folder: Path,
+    folders: Iterable[str],
+) -> None:
+    """Write each frame as ``<its name>.csv``, and the provenance of runs whose arms are algorithms,
+    and whose settings have the usual values of their profile.
+
+    Args:
+        folders: what the runs read below ``data_dir``.
     """
     s = histories[0].settings
-    arms, usual = (
-        [history.arm for history in histories],
-        type(s)(profile=s.profile).model_dump(mode="json"),
-    )
-    return provenance_of(histories, folder, arms, usual, s.aside() - {"evaluate_every"}, data)
+    arms, usual = [history.arm for history in histories], type(s)(profile=s.profile)
+    unsaid, data = s.aside() - {"evaluate_every"}, manifests(s.data_dir, folders)
+    told = provenance_of(histories, folder.name, arms, usual.model_dump(mode="json"), unsaid, data)
+    write_results(frames, told, folder)
 
 
 def provenance_of(
@@ -300,6 +305,15 @@ def described(histories: Sequence[History[Any]], *parts: str, seeds_are: str = I
             intervals,
         ]
     )
+
+
+def noted(histories: Sequence[History[Any]], *sentences: str) -> str:
+    """A Markdown line under a table: the sentences, profile and seeds, the meaning of ± and
+    brackets, and where the runs come from.
+    """
+    seeds = sorted({history.settings.seed for history in histories})
+    world = f"Profile `{histories[0].settings.profile}`, {named(seeds)}."
+    return " ".join([*sentences, world, spread(seeds), *origins(histories)])
 
 
 def origins(histories: Sequence[History[Any]]) -> list[str]:

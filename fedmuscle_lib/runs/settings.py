@@ -89,8 +89,16 @@ class RunSettings(BaseModel):
     profile: str
     seed: int
     rounds: int
-    threads: int
-    device: str
+    threads: int = setting(
+        "Machine",
+        2,
+        "Torch threads of a run; small models are fastest, and repeatable, on one. The project's"
+        " own.",
+        ge=1,
+        le=1024,
+        aside=True,
+    )
+    device: str = setting("Machine", "cpu", DEVICE, aside=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -9,6 +9,7 @@ a checkpoint, a bar of progress and worker processes are the same for all.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -86,6 +87,31 @@ class Experiment(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """Return what the run's provenance says beside what every run's says, as JSON values."""
+
+
+class FederatedRounds(Generic[S]):
+    """Base of experiments whose federation has a server and clients by number, each with ``state``
+    and ``restore``.
+
+    Attributes:
+        rows: see :class:`Experiment`.
+    """
+
+    def __init__(self, settings: S, federation: Any) -> None:
+        self.settings, self.federation = settings, federation
+        self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+
+    def state(self) -> dict[str, Any]:
+        clients = self.federation.clients.items()
+        return {
+            "server": self.federation.server.state(),
+            "clients": {number: client.state() for number, client in clients},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.federation.server.restore(state["server"])
+        for number, client in self.federation.clients.items():
+            client.restore(state["clients"][number])
 
 
 class System(ABC, Generic[S]):

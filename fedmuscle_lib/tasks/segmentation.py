@@ -42,7 +42,7 @@ class SemanticSegmentation(Task):
 
         A pixel that only a crowd covers is ignored.
         """
-        coco, size = Instances(path, masks=True), (encoding.size, encoding.size)
+        coco, size = Instances(path), (encoding.size, encoding.size)
         if len(coco.classes) >= IGNORED:
             raise DataError(
                 f"{path}: {len(coco.classes)} categories; class {IGNORED} stands for pixels that"

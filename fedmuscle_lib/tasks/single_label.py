@@ -30,16 +30,8 @@ class SingleLabelClassification(Classification):
 
     def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Correct predictions, and samples."""
-        return (
-            torch.stack(
-                [
-                    (outputs.argmax(1) == targets).sum(),
-                    torch.tensor(len(targets), device=outputs.device),
-                ]
-            )
-            .cpu()
-            .double()
-        )
+        hits = (outputs.argmax(1) == targets).sum().item()
+        return torch.tensor([hits, len(targets)], dtype=torch.float64)
 
     def score(self, counts: Tensor) -> float:
         hits, samples = counts.tolist()
@@ -78,7 +70,7 @@ class ImageClassification(SingleLabelClassification):
     def _read(self, path: Path, images: Path, encoding: Pixels) -> tuple[Samples, tuple[int, ...]]:
         content = Pickled(path, "data", "labels")
         pixels = content.images()
-        labels = content.labels(len(pixels), self.n_classes, self.name)
+        labels = content.labels(len(pixels), self.n_classes)
         return Samples(encoding.resize(pixels, path), labels), tuple(range(self.n_classes))
 
 
@@ -93,7 +85,7 @@ class TextClassification(SingleLabelClassification):
     ) -> tuple[Samples, tuple[int, ...]]:
         content = Pickled(path, "texts", "labels")
         texts = content.texts()
-        labels = content.labels(len(texts), self.n_classes, self.name)
+        labels = content.labels(len(texts), self.n_classes)
         return Samples(encoding.encode(texts), labels), tuple(range(self.n_classes))
 
     def by_words(self, train: Samples, evaluation: Samples) -> float:

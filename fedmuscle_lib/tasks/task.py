@@ -81,21 +81,14 @@ class Task(Versioned, ABC):
                 self.file(data_dir, client, split), images or folder / "images" / split, encoding
             )
         except NoFile as error:
-            how = self._layout(folder) if self.own else "`python -m data_prep` makes the data sets"
+            how = "`python -m data_prep` makes the data sets"
+            if self.own:
+                how = f"{folder} needs train/, val/ and test/ with client_<i>{self.suffix} in each"
             raise NoFile(f"{error}; {how}") from None
 
     def file(self, data_dir: Path, client: int, split: str) -> Path:
         """Path of a user's samples."""
         return data_dir / self.folder / split / f"client_{client}{self.suffix}"
-
-    def _layout(self, folder: Path) -> str:
-        there = (
-            ", ".join(sorted(path.name for path in folder.glob("*"))[:9]) if folder.is_dir() else ""
-        )
-        return (
-            f"{folder} is a user's own folder: train/, val/ and test/ with client_<i>{self.suffix}"
-            f" in each; it has {there or 'nothing'}"
-        )
 
     @abstractmethod
     def _read(self, path: Path, images: Path, encoding: Any) -> tuple[Samples, tuple[int, ...]]:

@@ -18,9 +18,6 @@ class FedAvg(Method):
 
     name, label = "fedavg", "FedAvg"
 
-    def shared(self) -> nn.ModuleDict:
-        return nn.ModuleDict({"backbone": self.backbone(), "head": self.head()})
-
     def loss(self, visit: Visit, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(visit.shared["head"](visit.shared["backbone"](x)), y)
 

@@ -5,6 +5,7 @@ head on top, and realigned heads.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -37,6 +38,7 @@ class FedLoGe(Method):
     """
 
     name, label = "fedloge", "FedLoGe"
+    own_heads = True
     realignments = (
         ("global", "shared", "realigned", "the authors' code and README"),
         ("personal", "local + shared", "local + realigned", "the authors' code"),
@@ -93,12 +95,6 @@ class FedLoGe(Method):
             self.problem.device
         )
 
-    def shared(self) -> nn.ModuleDict:
-        return nn.ModuleDict({"backbone": self.backbone(), "head": self.head()})
-
-    def private(self, client: int) -> nn.ModuleDict:
-        return nn.ModuleDict({"head": self.head(client)})
-
     def loss(self, visit: Visit, x: Tensor, y: Tensor) -> Tensor:
         h = visit.shared["backbone"](x)
         heads = (visit.shared["head"], visit.private["head"])
@@ -107,14 +103,13 @@ class FedLoGe(Method):
         )
 
     def global_heads(self, shared: nn.ModuleDict) -> dict[str, Head]:
-        g = shared["head"]
-        assert isinstance(g, nn.Linear)
+        g: Any = shared["head"]
         realigned = affine(global_realignment(g.weight, self.options.realigned_norm), g.bias)
         return {"sse_c": self.sse_c, "shared": g, "realigned": realigned}
 
     def personal_heads(self, visit: Visit) -> dict[str, Head]:
-        g, l = visit.shared["head"], visit.private["head"]
-        assert isinstance(g, nn.Linear) and isinstance(l, nn.Linear)
+        heads: Any = visit.shared["head"], visit.private["head"]
+        g, l = heads
         realigned = affine(local_realignment(g.weight, l.weight), g.bias)
         return {
             "local": l,

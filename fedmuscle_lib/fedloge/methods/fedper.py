@@ -17,12 +17,10 @@ class FedPer(Method):
     """
 
     name, label = "fedper", "FedPer"
+    own_heads = True
 
     def shared(self) -> nn.ModuleDict:
         return nn.ModuleDict({"backbone": self.backbone()})
-
-    def private(self, client: int) -> nn.ModuleDict:
-        return nn.ModuleDict({"head": self.head(client)})
 
     def loss(self, visit: Visit, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(visit.private["head"](visit.shared["backbone"](x)), y)

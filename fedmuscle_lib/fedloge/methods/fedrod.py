@@ -4,7 +4,7 @@ head that adds what is the client's.
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedmuscle_lib.fedloge.methods.fedavg import FedAvg
@@ -25,9 +25,7 @@ class FedRoD(FedAvg):
     """
 
     name, label = "fedrod", "Fed-RoD"
-
-    def private(self, client: int) -> nn.ModuleDict:
-        return nn.ModuleDict({"head": self.head(client)})
+    own_heads = True
 
     def loss(self, visit: Visit, x: Tensor, y: Tensor) -> Tensor:
         h = visit.shared["backbone"](x)

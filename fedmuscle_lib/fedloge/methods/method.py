@@ -101,6 +101,7 @@ class Method(Registered, Versioned, ABC, family="method"):
     Attributes:
         name: for settings and files.
         label: for legends and tables.
+        own_heads: whether each client keeps a linear head of its own.
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
         realignments: of its heads, if it has any: whose model ("global" or "personal"), two ways in
             which it predicts, of which the second has a realigned head in the first one's place,
@@ -108,6 +109,7 @@ class Method(Registered, Versioned, ABC, family="method"):
     """
 
     label: ClassVar[str]
+    own_heads: ClassVar[bool] = False
     realignments: ClassVar[tuple[tuple[str, str, str, str], ...]] = ()
 
     def __init__(self, problem: Problem, options: Mapping[str, Any] | None = None) -> None:
@@ -116,15 +118,15 @@ class Method(Registered, Versioned, ABC, family="method"):
 
     # --- what there is
 
-    @abstractmethod
     def shared(self) -> nn.ModuleDict:
         """Make what all clients share as it is before the first round: the global model, with its
-        network as "backbone".
+        network as "backbone". By default, network and head.
         """
+        return nn.ModuleDict({"backbone": self.backbone(), "head": self.head()})
 
     def private(self, client: int) -> nn.ModuleDict:
         """Make what client ``client`` keeps to itself, as it is before its first round."""
-        return nn.ModuleDict()
+        return nn.ModuleDict({"head": self.head(client)} if self.own_heads else {})
 
     def initial(self, build: Callable[[], M], *address: object) -> M:
         """Build a module with initial weights drawn by address."""
