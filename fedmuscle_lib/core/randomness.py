@@ -8,7 +8,10 @@ same samples in the same order.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 
@@ -21,6 +24,19 @@ def derived_seed(*address: object) -> int:
 def generator(*address: object) -> torch.Generator:
     """A CPU generator for the address."""
     return torch.Generator().manual_seed(derived_seed(*address))
+
+
+def numpy_generator(*address: object) -> np.random.Generator:
+    """NumPy's generator for the address."""
+    return np.random.default_rng(derived_seed(*address))
+
+
+@contextmanager
+def seeded(*address: object) -> Iterator[None]:
+    """Inside, torch's global CPU generator draws by the address; afterwards it is as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derived_seed(*address))
+        yield
 
 
 def permutation(n: int, *address: object) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmuscle_lib.core.notebooks import page_seeds
 from fedmuscle_lib.creamfl.settings import Settings
-from fedmuscle_lib.runs import History, available, run_all
+from fedmuscle_lib.runs import History, run_named
 from fedmuscle_lib.runs.settings import parse
 
 BASELINE = "local"
@@ -36,10 +36,12 @@ def run_arms(
         NotStored, and what else ``run_all`` raises.
     """
     seeds, compute = page_seeds(seeds, folder)
-    wanted = {
-        f"{name} on seed {seed}": [parse(Settings, {**common, "algorithm": name, "seed": seed})]
-        for seed in seeds
-        for name in dict.fromkeys([BASELINE, *algorithms])
-    }
-    kept = wanted if compute else available(wanted, compute)
-    return run_all([settings for (settings,) in kept.values()])
+    names = dict.fromkeys([BASELINE, *algorithms])
+    return run_named(
+        [
+            (name, parse(Settings, {**common, "algorithm": name, "seed": seed}))
+            for seed in seeds
+            for name in names
+        ],
+        compute,
+    )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedmuscle_lib.core.errors import prefixed
-from fedmuscle_lib.core.randomness import derived_seed
+from fedmuscle_lib.core.randomness import seeded
 from fedmuscle_lib.creamfl.client import Client
 from fedmuscle_lib.creamfl.kinds import KINDS, Kind
 from fedmuscle_lib.creamfl.losses import PairHead
@@ -50,22 +50,19 @@ def build(settings: Settings) -> Federation:
     s, sets, states = settings, captioned(settings), FrozenStates()
     reader = cache(partial(encoding_of, s))
 
-    def encodings(name: str, modalities: tuple[str, ...]) -> dict[str, Pixels | Tokens]:
-        return {m: reader(m, s.networks[f"{name}.{m}"]) for m in modalities}
+    def encodings(name: str) -> dict[str, Pixels | Tokens]:
+        networks = {m: s.networks.get(f"{name}.{m}") for m in MODALITIES}
+        return {m: reader(m, network) for m, network in networks.items() if network}
 
     @cache
     def public(encoding: Pixels | Tokens) -> Tensor:  # one tensor for all who read alike
         return sets["public"].firsts().encoded(encoding).to(s.device)
 
     def party(
-        name: str,
-        number: object,
-        own: Mapping[str, Pixels | Tokens],
-        recipe: Recipe,
-        kind: Kind | None,
+        name: str, number: object, recipe: Recipe, kind: Kind | None = None
     ) -> dict[str, Any]:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derived_seed("weights", s.seed, number))
+        own = encodings(name)
+        with seeded("weights", s.seed, number):
             models = {m: network(s, s.networks[f"{name}.{m}"], each) for m, each in own.items()}
             head = (kind.head() if kind else PairHead()).to(s.device)
         return {
@@ -79,16 +76,15 @@ def build(settings: Settings) -> Federation:
 
     clients: dict[int, Client] = {}
     for name in s.kinds:
-        own = encodings(name, KINDS[name].modalities)
-        kind = KINDS[name](s, own, sets)
+        kind = KINDS[name](s, encodings(name), sets)
         with prefixed(kind.folder(s), ValueError):
             shares = kind.shares(s.clients[name])
         for number, rows in enumerate(shares, len(clients)):
-            about = party(name, number, own, kind.recipe(), kind)
+            about = party(name, number, kind.recipe(), kind)
             clients[number] = Client(number, kind, torch.as_tensor(rows, device=s.device), **about)
-    own = encodings(SERVER, MODALITIES)
     recipe = Recipe("adam", s.server_lr, s.batch_size, s.batch_size, cosine(s.rounds))
-    server = Server(clients, **party(SERVER, SERVER, own, recipe, None))
+    server = Server(clients, **party(SERVER, SERVER, recipe))
+    own = encodings(SERVER)
     test = {m: sets["test"].encoded(encoding).to(s.device) for m, encoding in own.items()}
     return Federation(server, clients, test, sets["test"].image_of.to(s.device))
 

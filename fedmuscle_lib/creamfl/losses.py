@@ -96,22 +96,6 @@ def intra_modal(z: Tensor, same: Tensor, before: Tensor, tau: float) -> Tensor:
     return cross_entropy(logits, logits.new_zeros(len(z), dtype=torch.int64))
 
 
-def global_local_weights(uploads: Sequence[Tensor], others: Tensor) -> Tensor:
-    """Weights of clients for each public pair, (k, n), whose sum over clients is 1.
-
-    A client's score is the log-probability, among all n, of the pair's own embedding by the server
-    in the other modality.
-
-    Args:
-        uploads: k tensors (n, d).
-        others: (n, d), the server's of the other modality.
-
-    Source:
-        Yu et al. (2023), global-local contrastive aggregation; code: no temperature.
-    """
-    return torch.stack([_own_log_probability(z, others) for z in uploads]).softmax(0)
-
-
 def _own_log_probability(z: Tensor, others: Tensor) -> Tensor:
     """Of each row's pair among all n, (n,), some rows at a time: a matrix (n, n) of the paper's
     50,000 pairs would have 10 GB.
@@ -125,7 +109,18 @@ def _own_log_probability(z: Tensor, others: Tensor) -> Tensor:
 
 
 def global_local(uploads: Sequence[Tensor], others: Tensor) -> Tensor:
-    """The aggregate (n, d) by :func:`global_local_weights`; its rows are not normalised again, as
-    in the code.
+    """The aggregate (n, d) of clients' embeddings: for each public pair the mean, weighed by a
+    softmax over clients of their scores. Its rows are not normalised again, as in the code.
+
+    A client's score is the log-probability, among all n, of the pair's own embedding by the server
+    in the other modality.
+
+    Args:
+        uploads: k tensors (n, d).
+        others: (n, d), the server's of the other modality.
+
+    Source:
+        Yu et al. (2023), global-local contrastive aggregation; code: no temperature.
     """
-    return (global_local_weights(uploads, others)[..., None] * torch.stack(list(uploads))).sum(0)
+    weights = torch.stack([_own_log_probability(z, others) for z in uploads]).softmax(0)  # (k, n)
+    return (weights[..., None] * torch.stack(list(uploads))).sum(0)

@@ -8,6 +8,7 @@ import math
 from statistics import fmean
 from typing import Any
 
+from fedmuscle_lib.creamfl import algorithms
 from fedmuscle_lib.creamfl.build import SERVER, Federation, build
 from fedmuscle_lib.creamfl.party import Party
 from fedmuscle_lib.creamfl.retrieval import WHOLE, Recall, recalls
@@ -22,7 +23,8 @@ class Rounds(FederatedRounds[Settings]):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, build(settings))
-        self.algorithm = settings.made()
+        kind = algorithms.get(settings.algorithm)
+        self.algorithm = kind(settings.own_options, settings.participants, settings.local_epochs)
 
     def round(self, round: int) -> Tick:
         """Do a round.

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -16,7 +15,6 @@ from pydantic import NonNegativeInt, model_validator
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.creamfl import algorithms
-from fedmuscle_lib.creamfl.algorithms.algorithm import Algorithm
 from fedmuscle_lib.creamfl.kinds import KINDS
 from fedmuscle_lib.creamfl.retrieval import FOLDS
 from fedmuscle_lib.runs.settings import RunSettings, check_options, read_profiles, setting
@@ -153,15 +151,6 @@ class Settings(RunSettings):
     )
     batch_size: int = training(128, "Samples in every other step. Code: 128.", ge=2)
 
-    @classmethod
-    def numbers(cls, profile: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """A profile's values, and the defaults that given parts of ``clients`` and ``networks``
-        join.
-        """
-        return {
-            name: cls.model_fields[name].default for name in ("clients", "networks")
-        } | cls.profiles[profile]
-
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         algorithms.get(self.algorithm)
@@ -182,12 +171,3 @@ class Settings(RunSettings):
     def kinds(self) -> list[str]:
         """Kinds of which there are clients, in the order in which clients are numbered."""
         return [name for name in KINDS if self.clients[name]]
-
-    @property
-    def title(self) -> str:
-        return f"{self.algorithm} seed {self.seed}"
-
-    def made(self) -> Algorithm:
-        """The algorithm with its own hyper-parameters."""
-        kind = algorithms.get(self.algorithm)
-        return kind(self.own_options, self.participants, self.local_epochs)

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedmuscle_lib.core.errors import DataError, unreadable
 from fedmuscle_lib.core.files import read_json
-from fedmuscle_lib.core.randomness import derived_seed
+from fedmuscle_lib.core.randomness import numpy_generator
 from fedmuscle_lib.data.encodings import Encoding, Pixels
 from fedmuscle_lib.data.pickles import load_pickle
 from fedmuscle_lib.data.public import CAPTIONS, captions_of, images_of
@@ -72,10 +71,7 @@ def parts(folder: Path, sizes: Mapping[str, int]) -> dict[str, Captioned]:
     """
     paths, captions = images_of(folder), load_pickle(folder / CAPTIONS)
     tests = test_images(folder, paths)
-    order = [
-        paths[i]
-        for i in np.random.default_rng(derived_seed("captioned images")).permutation(len(paths))
-    ]
+    order = [paths[i] for i in numpy_generator("captioned images").permutation(len(paths))]
     found, taken = {}, set[Path]()
     for name, size in sizes.items():
         free = [

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from fedmuscle_lib.core.errors import DataError, prefixed, remark
+from fedmuscle_lib.core.errors import DataError, prefixed
 from fedmuscle_lib.core.files import read_bytes
 from fedmuscle_lib.data.images import decode
 
@@ -26,15 +26,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Modality = Literal["images", "texts"]
-_SMALLER = "%s: %d of %d images are smaller than %d px (the smallest %d px) and are enlarged"
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """A vision model's: uint8 RGB images, ``size`` x ``size``.
-
-    Stored images that are smaller are enlarged, with a warning.
-    """
+    """A vision model's: uint8 RGB images, ``size`` x ``size``; smaller ones are enlarged."""
 
     reads: ClassVar[Modality] = "images"
     size: int
@@ -52,7 +48,6 @@ class Pixels:
         """
         shape = (self.size, self.size)
         images = torch.empty(len(paths), 3, *shape, dtype=torch.uint8)
-        smaller = []  # their sides in pixels
         given = sides or [(None, None)] * len(paths)
         for row, (path, side) in enumerate(zip(paths, given, strict=True)):
             content = read_bytes(path)
@@ -63,22 +58,13 @@ class Pixels:
                     f"{path}: an image of {rgb.width} x {rgb.height} pixels, whose record says"
                     f" {side[1]} x {side[0]}"
                 )
-            if min(rgb.size) < self.size:
-                smaller.append(min(rgb.size))
-            if rgb.size != shape:
-                rgb = rgb.resize(shape, Image.Resampling.BICUBIC)
-            images[row] = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
-        if smaller:
-            remark(_SMALLER, paths[0].parent, len(smaller), len(paths), self.size, min(smaller))
+            resized = rgb.resize(shape, Image.Resampling.BICUBIC)
+            images[row] = torch.from_numpy(np.array(resized)).permute(2, 0, 1)
         return images
 
-    def resize(self, images: Tensor, source: Path | None = None) -> Tensor:
-        """(n, 3, h, w) uint8 -> (n, 3, size, size) uint8; ``source`` is the file that they are
-        from, for the warning.
-        """
+    def resize(self, images: Tensor) -> Tensor:
+        """(n, 3, h, w) uint8 -> (n, 3, size, size) uint8."""
         shape = (self.size, self.size)
-        if source and min(images.shape[-2:]) < self.size:
-            remark(_SMALLER, source, len(images), len(images), self.size, min(images.shape[-2:]))
         if images.shape[-2:] == shape:
             return images
         parts = []

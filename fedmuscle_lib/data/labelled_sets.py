@@ -70,9 +70,7 @@ class Images:
             folder = self.path.parent / "images"
             return Pixels(self.image_size).load([folder / self.content[row] for row in rows])
         images = torch.from_numpy(np.ascontiguousarray(self.content[rows].transpose(0, 3, 1, 2)))
-        return (
-            images if self.image_size is None else Pixels(self.image_size).resize(images, self.path)
-        )
+        return images if self.image_size is None else Pixels(self.image_size).resize(images)
 
 
 def read(data_dir: Path, name: str, image_size: int | None = None) -> tuple[Images, Images]:

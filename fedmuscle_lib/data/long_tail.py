@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedmuscle_lib.core.randomness import derived_seed
+from fedmuscle_lib.core.randomness import numpy_generator
 
 HEAD, MIDDLE = 0.75, 0.95  # shares of the samples at which the head and the middle end
 
@@ -37,7 +37,7 @@ def long_tailed(labels: np.ndarray, imbalance: float, seed: int) -> np.ndarray:
     """
     counts = np.bincount(labels)
     sizes = class_sizes(int(counts.max()), len(counts), imbalance)
-    draws = (np.random.default_rng(derived_seed(seed, "long tail", c)) for c in range(len(counts)))
+    draws = (numpy_generator(seed, "long tail", c) for c in range(len(counts)))
     kept = [
         own.permutation(np.flatnonzero(labels == c))[:size]
         for c, (own, size) in enumerate(zip(draws, sizes, strict=True))

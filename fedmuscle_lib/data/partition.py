@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedmuscle_lib.core.randomness import derived_seed
+from fedmuscle_lib.core.randomness import derived_seed, numpy_generator
 
 _ATTEMPTS = 100
 
@@ -26,7 +26,7 @@ def partition(labels: np.ndarray, clients: int, alpha: float, seed: int) -> tupl
     """
     owner = np.empty(len(labels), np.int64)
     for c in range(int(labels.max()) + 1):
-        of_class, draws = labels == c, np.random.default_rng(derived_seed(seed, "partition", c))
+        of_class, draws = labels == c, numpy_generator(seed, "partition", c)
         owner[of_class] = draws.choice(
             clients, of_class.sum(), p=draws.dirichlet(np.full(clients, alpha))
         )
@@ -53,7 +53,7 @@ def balanced_partition(
         https://github.com/FLAIR-THU/CreamFL at 264252c.
     """
     for attempt in range(_ATTEMPTS):
-        draws = np.random.default_rng(derived_seed(*address, attempt))
+        draws = numpy_generator(*address, attempt)
         own: list[list[int]] = [[] for _ in range(clients)]
         for c in range(int(labels.max()) + 1):
             p = draws.dirichlet(np.full(clients, alpha)) * [
@@ -94,7 +94,7 @@ def shards(n: int, clients: int, each: int, *address: object) -> tuple[np.ndarra
         raise ValueError(
             f"{n} samples can't be divided between {clients} clients with {each} shards each"
         )
-    order = np.random.default_rng(derived_seed(*address)).permutation(count).reshape(clients, each)
+    order = numpy_generator(*address).permutation(count).reshape(clients, each)
     own = [np.sort((drawn[:, None] * size + np.arange(size)).ravel()) for drawn in order]
     return *own[:-1], np.concatenate([own[-1], np.arange(count * size, n)])
 
@@ -146,7 +146,7 @@ def local_tests(counts: np.ndarray, test_labels: np.ndarray, seed: int) -> tuple
     available = np.array([len(rows) for rows in of_class])
     tests = []
     for k, sizes in enumerate(np.minimum(len(test_labels) * counts // counts.sum(), available)):
-        draws = np.random.default_rng(derived_seed(seed, "local test", k))
+        draws = numpy_generator(seed, "local test", k)
         tests.append(
             np.sort(
                 np.concatenate(

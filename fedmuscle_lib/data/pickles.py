@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmuscle_lib.core.errors import DataError, line_of, unreadable
+from fedmuscle_lib.core.errors import DataError, line_of, prefixed, unreadable
 from fedmuscle_lib.core.files import read_bytes
 
 
@@ -33,18 +33,14 @@ def parse_pickle(pickled: bytes, name: str) -> dict:
     Raises:
         DataError: naming ``name``; the pickle is truncated, holds no dict, or would run code.
     """
-    with unreadable(f"{name}: not a readable pickle", but=(_Refused,)):
-        try:
-            content = _Unpickler(io.BytesIO(pickled), encoding="latin1").load()
-        except _Refused as error:
-            raise _Refused(f"{name}: refused: {error}") from None
+    with (
+        unreadable(f"{name}: not a readable pickle", but=(DataError,)),
+        prefixed(f"{name}: refused", DataError),
+    ):
+        content = _Unpickler(io.BytesIO(pickled), encoding="latin1").load()
     if not isinstance(content, dict):
         raise DataError(f"{name}: holds a {type(content).__name__}, not a dict")
     return content
-
-
-class _Refused(DataError):
-    """A pickle asks for what is not read."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -54,7 +50,7 @@ class _Unpickler(pickle.Unpickler):
             return _STAND_INS[f"{module}.{name}"]
         if f"{module}.{name}" in _NUMPYS:
             return super().find_class(module, name)
-        raise _Refused(
+        raise DataError(
             f"it asks for {line_of(f'{module}.{name}', 80)}; only numpy arrays and builtin"
             " containers are read"
         )
@@ -63,14 +59,14 @@ class _Unpickler(pickle.Unpickler):
 def _dtype(name: str, *options: object) -> np.dtype:
     dtype = np.dtype(name, copy=True)  # whose byte order the pickle sets next
     if dtype.kind not in "biufcSU":
-        raise _Refused(f"it holds an array of {dtype}; only numbers and texts are read")
+        raise DataError(f"it holds an array of {dtype}; only numbers and texts are read")
     return dtype
 
 
 def _encode(text: str, encoding: str) -> bytes:
     """How old protocols write bytes; another codec would be imported by its name."""
     if encoding != "latin1":
-        raise _Refused(f"it asks for the encoding {line_of(encoding, 80)}; only latin1 is read")
+        raise DataError(f"it asks for the encoding {line_of(encoding, 80)}; only latin1 is read")
     return text.encode("latin1")
 
 

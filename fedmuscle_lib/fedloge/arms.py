@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from fedmuscle_lib.core.notebooks import page_seeds
 from fedmuscle_lib.fedloge.methods import Problem
 from fedmuscle_lib.fedloge.methods.fedloge import FedLoGe
 from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.runs import History, available, run_all
-from fedmuscle_lib.runs.history import setting_of
+from fedmuscle_lib.runs import History, run_named
 from fedmuscle_lib.runs.settings import parse
 
 Run = History[Settings]
@@ -50,18 +48,8 @@ def run_methods(
         own = _settings(common, arm, seeds[0])
         options = own.method.Options(**own.own_options).model_dump_json()
         chosen.setdefault(own.algorithm + options, arm)
-    first, *others = chosen.values()
-    wanted = {
-        f"{arm} on seed {seed}": (arm, _settings(common, arm, seed))
-        for seed in seeds
-        for arm in (first, *others)
-    }
-    kept = available({name: [own] for name, (arm, own) in wanted.items() if arm != first}, compute)
-    pairs = [each for name, each in wanted.items() if each[0] == first or name in kept]
-    runs = run_all([own for _, own in pairs])
-    return [
-        replace(run, setting=setting_of(arm)) for run, (arm, _) in zip(runs, pairs, strict=True)
-    ]
+    wanted = [(arm, _settings(common, arm, seed)) for seed in seeds for arm in chosen.values()]
+    return run_named(wanted, compute)
 
 
 def _settings(common: dict[str, Any], arm: str, seed: int) -> Settings:

@@ -138,10 +138,6 @@ class Settings(RunSettings):
         return self
 
     @property
-    def title(self) -> str:
-        return f"{self.algorithm} {self.data} seed {self.seed}"
-
-    @property
     def method(self) -> type[Method]:
         """The algorithm's class."""
         return methods.get(self.algorithm)

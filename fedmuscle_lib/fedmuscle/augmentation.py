@@ -14,7 +14,7 @@ from kornia import augmentation as K
 from kornia.augmentation.auto import RandAugment
 from torch import Tensor, nn
 
-from fedmuscle_lib.core.randomness import derived_seed
+from fedmuscle_lib.core.randomness import seeded
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ class View:
         """
         augmentation = _augmentation(self.kind, images.shape[-1], self.strength)
         seen = images.repeat(2, 1, 1, 1) if self.kind == "simclr" else images
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derived_seed("view", *self.address))
+        with torch.no_grad(), seeded("view", *self.address):
             return augmentation(seen.float() / 255) * 255
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from fedmuscle_lib.core.errors import DataError, prefixed, remark
-from fedmuscle_lib.core.randomness import derived_seed
+from fedmuscle_lib.core.randomness import seeded
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.data.partition import matched_partitions
 from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
@@ -73,13 +73,12 @@ def build(settings: Settings) -> Federation:
         if share_in(evaluation.inputs, public[encoding], _filler(encoding)) > MOSTLY:
             tests = task.file(reads.data_dir, user.client, reads.split)
             remark(_LEAK, user.number, tests, reads.data_dir / PUBLIC_SETS[reads.public])
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derived_seed("weights", reads.seed, user.number))
-            with prefixed(f"user {user.number}", ValueError, ValueError):
-                options = model_options(reads, user)
-                model = kind(
-                    backbone, task.n_outputs(classes), lora_dropout=reads.lora_dropout, **options
-                )
+        place = prefixed(f"user {user.number}", ValueError, ValueError)
+        with place, seeded("weights", reads.seed, user.number):
+            options = model_options(reads, user)
+            model = kind(
+                backbone, task.n_outputs(classes), lora_dropout=reads.lora_dropout, **options
+            )
         clients.append(
             Client(
                 user,

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fedmuscle_lib.core.errors import Diverged
-from fedmuscle_lib.core.randomness import batches, derived_seed, permutation
+from fedmuscle_lib.core.randomness import batches, permutation, seeded
 from fedmuscle_lib.core.training import FlopMeter, check_finite, put_weights
 from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedmuscle.augmentation import View
@@ -321,8 +321,7 @@ class Client:
         if not self.model.drops:
             yield
             return
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derived_seed("dropout", *self.address, self._round, self._drawn))
+        with seeded("dropout", *self.address, self._round, self._drawn):
             self._drawn += 1
             yield
 

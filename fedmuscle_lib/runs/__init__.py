@@ -8,10 +8,10 @@ In the order of their imports: ``settings`` (of any run), ``system`` (the seam t
 
 from __future__ import annotations
 
-from fedmuscle_lib.runs.compute import NotStored, available, run, stored
+from fedmuscle_lib.runs.compute import NotStored, run, stored
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.progress import Interrupted
 from fedmuscle_lib.runs.settings import RunSettings
 from fedmuscle_lib.runs.store import Busy, Entry, Record, Store, default_store
 from fedmuscle_lib.runs.system import SYSTEMS, Experiment, Progress, System, Tick, named, system_of
-from fedmuscle_lib.runs.workers import run_all
+from fedmuscle_lib.runs.workers import run_all, run_named

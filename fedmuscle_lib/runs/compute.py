@@ -5,23 +5,20 @@ An interrupted run is resumed after its last round.
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedmuscle_lib.core.files import user_path
-from fedmuscle_lib.runs.address import Address, address_of, cached_digests
+from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.history import History, Origin
 from fedmuscle_lib.runs.loop import train
 from fedmuscle_lib.runs.progress import showing
 from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Store, default_store
 from fedmuscle_lib.runs.system import Progress, Tick, system_of
-
-_log = logging.getLogger("fedmuscle")
 
 
 class NotStored(LookupError):
@@ -125,22 +122,6 @@ def history_at(address: Address, settings: S, store: Store) -> History[S] | None
     return History(
         settings, **record.tables, provenance=record.provenance, origin=origin, caveats=caveats
     )
-
-
-def available(groups: Mapping[str, Sequence[S]], compute: bool = True) -> dict[str, Sequence[S]]:
-    """The groups, by name, of which every run is stored or, with ``compute``, may be computed; a
-    warning names each of the others.
-    """
-    with cached_digests():
-        found = {
-            name: settings
-            for name, settings in groups.items()
-            if (compute and may_compute()) or all(map(stored, settings))
-        }
-    for name in groups:
-        if name not in found:
-            _log.warning("%s is left out: not all of its runs are stored", name)
-    return found
 
 
 def refuse_to_compute(missing: Sequence[RunSettings]) -> None:

@@ -107,7 +107,7 @@ class RunSettings(BaseModel):
         check_known("unknown profile", profile, cls.profiles)
         numbers = cls.numbers(profile, given)
         joined = {
-            name: numbers.get(name, {}) | given[name]
+            name: numbers.get(name, cls.model_fields[name].default) | given[name]
             for name in cls.joined
             if isinstance(given.get(name), dict)
         }
@@ -132,8 +132,8 @@ class RunSettings(BaseModel):
 
     @property
     def title(self) -> str:
-        """The run's name in lines of progress and in errors, such as "fedmuscle voc seed 0"."""
-        raise NotImplementedError
+        """The run's name in lines of progress and in errors, such as "creamfl seed 0"."""
+        return " ".join([*(str(getattr(self, name)) for name in self.labels), f"seed {self.seed}"])
 
     @property
     def own_options(self) -> dict[str, Any]:

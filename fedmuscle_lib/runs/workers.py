@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -26,8 +26,14 @@ import torch
 
 from fedmuscle_lib.core import versions
 from fedmuscle_lib.runs.address import Address, address_of, cached_digests
-from fedmuscle_lib.runs.compute import compute_here, fetched, refuse_to_compute
-from fedmuscle_lib.runs.history import History
+from fedmuscle_lib.runs.compute import (
+    compute_here,
+    fetched,
+    may_compute,
+    refuse_to_compute,
+    stored,
+)
+from fedmuscle_lib.runs.history import History, setting_of
 from fedmuscle_lib.runs.progress import showing
 from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Store, default_store
@@ -96,6 +102,26 @@ def run_all(
             for address, one in missing.items():
                 compute_here(address, one, store, tell)
     return [fetched(address, one, store) for address, one in zip(addresses, wanted, strict=True)]
+
+
+def run_named(arms: Sequence[tuple[str, S]], compute: bool = True) -> list[History[S]]:
+    """Compute or fetch runs, each given by its arm and settings. Where nothing may be computed,
+    those of all arms but the first that are not stored are left out, with a warning.
+
+    Raises:
+        NotStored, and what else :func:`run_all` raises.
+    """
+    first, kept = arms[0][0], []
+    with cached_digests():
+        for arm, settings in arms:
+            if arm == first or (compute and may_compute()) or stored(settings):
+                kept.append((arm, settings))
+            else:
+                logging.getLogger("fedmuscle").warning(
+                    "%s on seed %d is left out: it is not stored", arm, settings.seed
+                )
+    runs = run_all([settings for _, settings in kept])
+    return [replace(run, setting=setting_of(arm)) for run, (arm, _) in zip(runs, kept, strict=True)]
 
 
 def _affordable(runs: Sequence[RunSettings]) -> int:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.coco import Annotation, Instances
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.samples import Samples
@@ -43,11 +42,6 @@ class SemanticSegmentation(Task):
         A pixel that only a crowd covers is ignored.
         """
         coco, size = Instances(path), (encoding.size, encoding.size)
-        if len(coco.classes) >= IGNORED:
-            raise DataError(
-                f"{path}: {len(coco.classes)} categories; class {IGNORED} stands for pixels that"
-                " are ignored"
-            )
         targets = torch.full((len(coco.images), *size), BACKGROUND)
         for row, image in enumerate(coco.images):
             scene = np.full(coco.shape(image), BACKGROUND, np.uint8)

@@ -71,7 +71,7 @@ class ImageClassification(SingleLabelClassification):
         content = Pickled(path, "data", "labels")
         pixels = content.images()
         labels = content.labels(len(pixels), self.n_classes)
-        return Samples(encoding.resize(pixels, path), labels), tuple(range(self.n_classes))
+        return Samples(encoding.resize(pixels), labels), tuple(range(self.n_classes))
 
 
 class TextClassification(SingleLabelClassification):

@@ -15,7 +15,6 @@ from fedmuscle_lib.creamfl.losses import (
     ClassHead,
     PairHead,
     global_local,
-    global_local_weights,
     inter_modal,
     intra_modal,
 )
@@ -73,8 +72,6 @@ def test_a_client_weighs_as_much_as_it_agrees_with_the_other_modality():
     others = torch.eye(2)
     good, bad = torch.eye(2), torch.eye(2).flip(0)
     share = 1 / (1 + math.exp(-1))  # softmax over two pairs of cosines 1 and 0
-    weights = global_local_weights([good, bad], others)
-    torch.testing.assert_close(weights, torch.tensor([[share, share], [1 - share, 1 - share]]))
     torch.testing.assert_close(global_local([good, bad], others), share * good + (1 - share) * bad)
 
 

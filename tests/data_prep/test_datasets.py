@@ -279,7 +279,7 @@ def test_cifar(prepare, data_dir, name, task, users):
 @pytest.mark.parametrize(("name", "classes", "each"), [("cifar10", 10, 9), ("cifar100", 100, 3)])
 def test_a_long_tailed_cifar_keeps_so_many_of_a_class(prepare, data_dir, name, classes, each):
     prepare(f"{name}-lt")
-    found = labelled_sets.read(data_dir, f"{name}_lt").train
+    found, _ = labelled_sets.read(data_dir, f"{name}_lt")
     assert found.classes == tuple(f"class {c}" for c in range(classes))
     assert np.bincount(found.labels).tolist() == [each] * classes
 
@@ -540,9 +540,9 @@ def test_tiny_imagenet(prepare, data_dir):
 )
 def test_lists_lead_to_images_that_are_not_copied(prepare, archives, data_dir, name, folder):
     prepare(name)
-    found = labelled_sets.read(data_dir, folder, 16)
-    assert np.bincount(found.train.labels).tolist() == [3, 3, 2]
-    assert found.train.samples([0, 5]).inputs.shape == (2, 3, 16, 16)
+    found, _ = labelled_sets.read(data_dir, folder, 16)
+    assert np.bincount(found.labels).tolist() == [3, 3, 2]
+    assert found.samples([0, 5]).inputs.shape == (2, 3, 16, 16)
     assert (data_dir / "FedLT" / folder / "images").resolve() == archives
     for image in archives.glob("*/**/*.*"):
         image.unlink()

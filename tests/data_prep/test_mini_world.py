@@ -242,8 +242,8 @@ def test_no_picture_is_in_two_places(mini_world):
 
 def test_the_labelled_set_is_balanced_and_read_by_the_library(mini_world):
     found = labelled_sets.read(mini_world, "glyphs")
-    assert found.train.classes == tuple(f"digit {d}" for d in range(10))
-    for images, each in ((found.train, 500), (found.test, 100)):
+    for images, each in zip(found, (500, 100), strict=True):
+        assert images.classes == tuple(f"digit {d}" for d in range(10))
         assert np.bincount(images.labels).tolist() == [each] * 10
         assert images.samples([0, 7]).inputs.shape == (2, 3, 32, 32)
 

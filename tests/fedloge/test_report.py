@@ -141,7 +141,8 @@ def test_differences_are_paired_over_seeds():
 
 def test_an_arm_that_the_profile_has_anyway_runs_once(monkeypatch):
     monkeypatch.setattr(
-        arms, "run_all", lambda settings: [history(s.algorithm, seed=s.seed) for s in settings]
+        "fedmuscle_lib.runs.workers.run_all",
+        lambda settings: [history(s.algorithm, seed=s.seed) for s in settings],
     )
     own = {"profile": "mini", "options": {"fedloge.norm": 1}}
     names = ["fedloge", "fedloge, norm 0.1", "fedavg"]

@@ -12,7 +12,8 @@ import toy
 
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.fedloge.methods import Recipe
-from fedmuscle_lib.fedloge.preprocessing import Preprocessing
+from fedmuscle_lib.fedloge.preprocessing import read
+from fedmuscle_lib.runs.system import FederatedRounds
 
 STATEFUL = pytest.mark.parametrize("name", ["fedloge", "ditto", "ratio_loss", "fedbabu"])
 
@@ -20,7 +21,7 @@ STATEFUL = pytest.mark.parametrize("name", ["fedloge", "ditto", "ratio_loss", "f
 def kept(federation) -> dict:
     """What a checkpoint's file gives back of the federation's state."""
     buffer = io.BytesIO()
-    torch.save(federation.state(), buffer)
+    torch.save(FederatedRounds(None, federation).state(), buffer)
     buffer.seek(0)
     return torch.load(buffer, weights_only=True)
 
@@ -39,7 +40,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(name):
     checkpoint = kept(cut)
     cut.round(1)  # what is lost
     resumed = toy.federation(name, **given)
-    resumed.restore(checkpoint)
+    FederatedRounds(None, resumed).restore(checkpoint)
     assert [resumed.round(round) for round in (1, 2)] == losses[1:]
     assert toy.same(toy.tensors(resumed), toy.tensors(whole))
     assert resumed.evaluate(3) == whole.evaluate(3)
@@ -59,8 +60,8 @@ def test_a_loss_that_is_not_finite_names_its_client():
     with pytest.raises(
         Diverged,
         match=(
-            r"client 0: the local loss is not finite in round 1, epoch \d, batch \d+; is lr ="
-            r" 1e\+20 too large"
+            r"client 0: the local loss is not finite in round 1, epoch \d; is lr = 1e\+20 too"
+            " large"
         ),
     ):
         toy.federation(recipe=Recipe(lr=1e20, epochs=4)).round(0)
@@ -90,9 +91,7 @@ def by_hand(federation, head: str, masked: bool) -> dict[str, tuple[float, int]]
         visit = client._visit(federation.server.tensors, 1)
         model, labels = federation.method.personal_backbone(visit).eval(), test.targets[rows]
         with torch.no_grad():
-            logits = federation.method.personal_heads(visit)[head](
-                model(Preprocessing().read(test.inputs[rows]))
-            )
+            logits = federation.method.personal_heads(visit)[head](model(read(test.inputs[rows])))
         if masked:
             logits[:, [c for c in range(toy.CLASSES) if c not in labels]] = -torch.inf
         hits = logits.argmax(1) == labels

@@ -68,13 +68,12 @@ def federation(
 
 def tensors(trained: Federation) -> dict[str, Tensor]:
     """Everything that training changes, by name."""
-    state = trained.state()
     own = {
         f"client {k}: {name}": value
-        for k, client in state["clients"].items()
-        for name, value in client.items()
+        for k, client in trained.clients.items()
+        for name, value in client.state().items()
     }
-    return state["server"]["tensors"] | own
+    return trained.server.tensors | own
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:

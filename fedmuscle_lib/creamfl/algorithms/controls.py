@@ -1,13 +1,14 @@
-"""Controls: what is left of a gain without what clients know, without clients, or without any loss
-in the server's second pass.
+"""Controls: what is left of a gain without weights of tuples, without what clients know, without
+clients, or without any loss in the server's second pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedmuscle_lib.core.randomness import permutation
 from fedmuscle_lib.creamfl.algorithms.creamfl import CreamFL
@@ -15,6 +16,19 @@ from fedmuscle_lib.creamfl.algorithms.creamfl_muscle import CreamFLMuscle
 from fedmuscle_lib.creamfl.client import Client
 from fedmuscle_lib.creamfl.party import Embeddings, PublicLoss
 from fedmuscle_lib.creamfl.server import Server
+
+
+class Pairwise(CreamFLMuscle):
+    """Pairwise alignment in place of the Muscle loss: the sum of InfoNCE over the others, which is
+    the Muscle loss at gamma = 0, without its weights of tuples.
+    """
+
+    name, label, source = "pairwise", "CreamFL + pairwise", "control"
+
+    def muscle(
+        self, anchor: Tensor, others: Sequence[Tensor], tau: float, tau_prime: float
+    ) -> Tensor:
+        return super().muscle(anchor, others, tau, tau)
 
 
 class Shuffled(CreamFLMuscle):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
 from fedmuscle_lib.core.errors import Diverged
-from fedmuscle_lib.core.randomness import derived_seed
+from fedmuscle_lib.core.randomness import seeded
 from fedmuscle_lib.core.registry import Registered
 from fedmuscle_lib.core.versions import Versioned
 from fedmuscle_lib.fedloge.networks import NETWORKS, Network
@@ -130,8 +130,7 @@ class Method(Registered, Versioned, ABC, family="method"):
 
     def initial(self, build: Callable[[], M], *address: object) -> M:
         """Build a module with initial weights drawn by address."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derived_seed("initial weights", self.problem.seed, *address))
+        with seeded("initial weights", self.problem.seed, *address):
             return build()
 
     def backbone(self) -> Network:
@@ -171,22 +170,20 @@ class Method(Registered, Versioned, ABC, family="method"):
         """
         recipe, mean, epoch = visit.recipe, 0.0, 0
         for passes, trained in self.phases(visit):
-            for parameter in (*visit.shared.parameters(), *visit.private.parameters()):
-                parameter.requires_grad_(any(parameter is one for one in trained))
+            for modules in (visit.shared, visit.private):
+                modules.requires_grad_(False)
+            for parameter in trained:
+                parameter.requires_grad_(True)
             optimiser = recipe.optimiser(trained)
             for _ in range(passes):
                 batches = visit.data.batches(visit.round, epoch, recipe.batch_size)
-                losses = torch.stack([self._step(optimiser, visit, x, y) for x, y in batches])
-                mean = float(losses.mean())
+                losses = [self._step(optimiser, visit, x, y) for x, y in batches]
+                mean = float(torch.stack(losses).mean())
                 epoch += 1
                 if not math.isfinite(mean):
-                    where = (
-                        f"round {visit.round + 1}, epoch {epoch}, batch"
-                        f" {1 + int((~losses.isfinite()).int().argmax())}"
-                    )
                     raise Diverged(
-                        f"client {visit.data.client}: the local loss is not finite in {where}; is"
-                        f" lr = {recipe.lr} too large?"
+                        f"client {visit.data.client}: the local loss is not finite in round"
+                        f" {visit.round + 1}, epoch {epoch}; is lr = {recipe.lr} too large?"
                     )
         return mean
 
