@@ -104,7 +104,7 @@ def test_images(folder: Path, paths: Sequence[Path]) -> set[Path] | None:
     file = folder / KARPATHY
     if not file.exists():
         return None
-    images = read_json(file).get("images")
+    images = read_json(file).get("images", ())
     with unreadable(f"{file}: not Karpathy's file of splits of these images"):
         splits = {Path(image["filename"]).stem: image["split"] for image in images}
         return {path for path in paths if splits[path.stem] == TEST}
