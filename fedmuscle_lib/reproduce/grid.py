@@ -150,10 +150,10 @@ def _output(path: Path, given: dict[str, Any], target: Path) -> dict[str, Any]:
 
 
 def _environment(cores: int, shipped_only: bool, scheduler: str | None) -> dict[str, str]:
-    """The environment of children that use so many cores each."""
+    """The environment of children that use so many cores each, or as many as the user says."""
     environment = {
         **os.environ,
-        "OMP_NUM_THREADS": str(cores),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores)),
         "PYTHONPATH": python_path(),
         "FEDMUSCLE_PROGRESS": "lines",  # nobody sees a bar
         "FEDMUSCLE_SHIPPED": "1" if shipped_only else "0",

@@ -154,13 +154,16 @@ def test_children_know_where_results_may_come_from(folder, tmp_path, monkeypatch
     for name in ("table", "other"):
         notebook(folder, name)
     monkeypatch.setattr(grid, "_cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS")
     reproduce(output=tmp_path / "results", folder=folder)
     given, environment = started["table"]
     assert given["seeds"] == [0]
     assert environment["OMP_NUM_THREADS"] == "4" and environment["FEDMUSCLE_SHIPPED"] == "0"
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
     reproduce(output=tmp_path / "results", folder=folder, shipped_only=True)
     given, environment = started["table"]
     assert "seeds" not in given and environment["FEDMUSCLE_COMPUTE"] == "0"
+    assert environment["OMP_NUM_THREADS"] == "3"
 
 
 def test_the_first_public_set_alone_is_run_and_the_others_are_named(
