@@ -15,22 +15,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from fedmuscle_lib.core.command_line import INTERRUPTED, carried_out
 
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    mistakes: tuple[type[Exception], ...] = ()
     try:
-        if arguments[0] == "certificates":  # the command that needs no torch
-            from fedmuscle_lib.cli.certificates import app
-        else:
-            from fedmuscle_lib.cli.commands import app
-            from fedmuscle_lib.runs import NotStored
-
-            mistakes = (NotStored,)
+        from fedmuscle_lib.cli.commands import app
     except KeyboardInterrupt:  # torch takes seconds to import
         return INTERRUPTED
     logger = logging.getLogger("fedmuscle")
     logger.setLevel(logging.INFO)
     logger.addHandler(handler := logging.StreamHandler())
     try:
-        return carried_out(app, arguments, "python -m fedmuscle_lib", mistakes)
+        return carried_out(app, arguments, "python -m fedmuscle_lib")
     finally:
         logger.removeHandler(handler)
 

@@ -2,8 +2,8 @@
 
     python scripts/registered_runs.py [--first N]
 
-Runs are computed in this order, one after the other; those that are stored are passed over. Two
-such processes at a time share the work, since each waits for no run that the other computes.
+Runs are begun in this order, as many at a time as OMP_NUM_THREADS or the cores allow; those that
+are stored are passed over.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any
 from fedmuscle_lib.fedmuscle.ablations import readings
 from fedmuscle_lib.fedmuscle.arms import settings_of
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.runs import run
-from fedmuscle_lib.runs.store import Busy
+from fedmuscle_lib.runs import run_all
 from fedmuscle_lib.tuning import TEMPERATURES
 
 FRESH = range(3, 10)
@@ -100,8 +99,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--first", type=int, default=None, help="as many of the list")
     first = parser.parse_args().first
-    for settings in [one for one in registered() if one is not None][:first]:
-        try:
-            run(settings, wait=False)
-        except Busy:
-            continue
+    run_all([one for one in registered() if one is not None][:first])

@@ -16,8 +16,7 @@ from fedmuscle_lib.core.files import read_json, write
 from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE, flat, reference_parameters, runs_of
 from fedmuscle_lib.report.provenance import option, write_provenance
 from fedmuscle_lib.runs import SYSTEMS, default_store, named
-from fedmuscle_lib.runs.archive import ARCHIVE
-from fedmuscle_lib.runs.archive import archive as runs_in
+from fedmuscle_lib.runs.store import ARCHIVE, archive
 
 
 def ship(folders: Sequence[Path]) -> None:
@@ -31,8 +30,7 @@ def ship(folders: Sequence[Path]) -> None:
     for profile in dict.fromkeys(folder.parent for folder in folders):
         runs = {path.parent: _addresses(path.parent) for path in profile.glob(f"*/{PROVENANCE}")}
         wanted = {folder: own for folder, own in runs.items() if folder in folders}
-        archive = profile / ARCHIVE
-        default_store().ship(set().union(*wanted.values()), archive, keep=[*runs_in(archive)])
+        default_store().ship(set().union(*wanted.values()), profile / ARCHIVE)
         for folder, addresses in wanted.items():
             _mark(folder)
             print(f"{folder}: {len(addresses)} runs shipped")
@@ -41,11 +39,11 @@ def ship(folders: Sequence[Path]) -> None:
 def ship_stored(profile: Path) -> None:
     """Ship every finished run of this profile that is stored, whether a page names it or not."""
     store, path = default_store(), profile / ARCHIVE
-    shipped = [*runs_in(path)]
+    shipped = archive(path)
     finished = [entry for entry in store.entries() if entry.done and not entry.shipped]
     own = {e.address for e in finished if e.facts()["settings"].get("profile") == profile.name}
-    store.ship(own, path, keep=shipped)
-    print(f"{path}: {len(own - {*shipped})} more runs shipped")
+    store.ship(own, path)
+    print(f"{path}: {len(own - shipped.keys())} more runs shipped")
 
 
 def _addresses(folder: Path) -> set[str]:

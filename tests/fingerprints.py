@@ -23,7 +23,7 @@ from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.build import checkpoint_of
 from fedmuscle_lib.models import architecture_of
 from fedmuscle_lib.runs import RunSettings, named, system_of
-from fedmuscle_lib.runs.loop import train
+from fedmuscle_lib.runs.compute import train
 from fedmuscle_lib.tasks import TASKS
 
 RECORDED = Path(__file__).with_name("recorded")

@@ -103,7 +103,7 @@ def packed_run(made):
 def keep(made, store):
     """Store the run as if it had been computed here."""
     entry = store.entry(address_of(made.settings))
-    entry.folder.mkdir(parents=True)
+    entry.path.parent.mkdir(parents=True)
     entry.save(packed_run(made))
 
 

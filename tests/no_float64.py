@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 from fedmuscle_lib.core import training
 from fedmuscle_lib.models import checkpoints, load_backbone
 from fedmuscle_lib.muscle import make_reply, muscle_loss
-from fedmuscle_lib.runs.loop import train
+from fedmuscle_lib.runs.compute import train
 
 NAME = "meta"
 NOTHING = SimpleNamespace(get_total_flops=lambda: 0)  # is counted

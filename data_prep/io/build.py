@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from filelock import FileLock, Timeout
 
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.fetch import Source
-from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import MANIFEST, digest, put
 
 _VERSION = 3  # of what the commands write
@@ -199,10 +199,11 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
     refuse_others(run)
     _terms(run)
     try:
-        with FileLock(data_dir / f".{name}.lock", timeout=0):
-            ownership.sweep(data_dir, name)
-            with ownership.scratch(data_dir, name) as scratch:
-                return _written(run, write, scratch)
+        with (
+            FileLock(data_dir / f".{name}.lock", timeout=0),
+            TemporaryDirectory(dir=data_dir, prefix=f".{name}-") as scratch,
+        ):
+            return _written(run, write, Path(scratch))
     except Timeout:
         raise SourceError(f"{data_dir}: another `data_prep {name}` is at work here") from None
 

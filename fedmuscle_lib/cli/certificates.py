@@ -1,7 +1,4 @@
-"""``certificates``: by which server and parties of a federation over machines know each other.
-
-``__main__`` runs it without the other commands, which import torch.
-"""
+"""``certificates``: by which server and parties of a federation over machines know each other."""
 
 from __future__ import annotations
 
@@ -12,15 +9,7 @@ import typer
 
 from fedmuscle_lib.network.certificates import make
 
-app = typer.Typer(add_completion=False)
 
-
-@app.callback()
-def _() -> None:
-    """A federation over machines."""
-
-
-@app.command("certificates")
 def command(
     folder: Annotated[Path, typer.Argument(help="Where they go; what is there already stays.")],
     user: Annotated[

@@ -30,16 +30,10 @@ app = typer.Typer(
     rich_markup_mode="rich",  # groups of options; errors are told by `__main__`
     pretty_exceptions_enable=False,
 )
-
-
 add(app, "run", run.command, Settings, original.translated, original.FLAGS)
 add(app, "fedloge", fedloge.command, LongTailed, fedloge.translated, fedloge.FLAGS)
 add(app, "creamfl", creamfl.command, Paired)
-for module in (realign, reproduce, verify, bench, algorithms, notebook):
+for module in (realign, reproduce, verify, bench, algorithms, notebook, certificates, runs):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 for command in (network.serve, network.join):
     app.command()(command)
-app.command("certificates")(certificates.command)
-app.add_typer(runs.app, name="runs")
-
-__all__ = ["app"]

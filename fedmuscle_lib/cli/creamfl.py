@@ -14,15 +14,11 @@ def command(settings: Settings) -> None:
 
 
 def show(history: History[Settings]) -> None:
-    """Print the last round's recalls beside chance, and the run's costs."""
-    rows = history.final()
-    rows = rows.assign(column=rows.direction + " R@" + rows.k.astype(str))
-    print(
-        f"{history.settings.title}: the server's recall in % after round {history.settings.rounds}"
-    )
-    for gallery, own in rows.groupby("gallery", sort=False):
-        found = own.set_index("column")[["value", "chance"]].T.rename(index={"value": str(gallery)})
-        print(f"\n{found.rename_axis(columns=None).to_string(float_format='%.1f')}")
+    """Print the last round's recalls by gallery, beside chance, and the run's costs."""
+    rows = history.final().rename(columns={"value": "recall"})
+    table = rows.pivot(index="gallery", columns=["direction", "k"], values=["recall", "chance"])
+    print(f"{history.settings.title}: the server's R@k in % after round {history.settings.rounds}")
+    print(table.stack(level=0).to_string(float_format="%.1f"))
     sent = history.costs[history.costs.kind != "server"]
     up, down = sent.uplink_bytes.mean() / 1e6, sent.downlink_bytes.mean() / 1e6
     cost = f"{up:.2f} MB up, {down:.2f} MB down" if len(sent) else "no client took part"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
 import typer
 
-from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs import History, run
 
-COEFFICIENT = "fedprox.mu"  # what their --beta is
 FLAGS = {
     "beta": (
         float,
@@ -51,21 +48,16 @@ def command(
 
 
 def translated(given: dict[str, Any]) -> dict[str, Any]:
-    """Replace the authors' --beta by the option that it is; raises ValueError if the option is
-    given too.
-    """
+    """Replace the authors' --beta by the option that it is."""
     values = {name: value for name, value in given.items() if name != "beta"}
     if "beta" in given:
-        own = values.get("options", {})
-        if COEFFICIENT in own:
-            raise ValueError(f"beta: --options has {COEFFICIENT} too, which is the same")
-        values["options"] = own | {COEFFICIENT: given["beta"]}
+        values["options"] = values.get("options", {}) | {"fedprox.mu": given["beta"]}
     return values
 
 
 def show(history: History[Settings]) -> None:
     """Print the last round's accuracies and the run's costs."""
-    show_accuracies(history.settings, history.final(), history.provenance["groups"])
+    show_accuracies(history.settings, history.final())
     cost = history.costs[["uplink_bytes", "downlink_bytes"]].mean() / 1e6
     seconds = history.provenance["seconds"]
     print(
@@ -76,26 +68,17 @@ def show(history: History[Settings]) -> None:
         print(history.remark)
 
 
-def show_accuracies(settings: Settings, rows: pd.DataFrame, groups: Iterable[str]) -> None:
-    """Print a table of the global model and one of the clients' own."""
+def show_accuracies(settings: Settings, rows: pd.DataFrame) -> None:
+    """Print a table of the global model and one of the clients' own; "-" for a group that nobody
+    was tested on.
+    """
     print(f"{settings.title}: accuracy in % after round {settings.rounds}, by group of classes")
     for scope, (model, judged) in _SCOPES.items():
         own = rows[rows.scope == scope]
         if own.empty:
             print(f"\n{model}: it has no head")
         else:
-            print(f"\n{model}, {judged}\n{_by_group(own, groups)}")
+            table = own.pivot(index="head", columns=["masked", "group"], values="value")
+            table = table.loc[own["head"].unique()]
+            print(f"\n{model}, {judged}\n{table.to_string(float_format='%.2f', na_rep='-')}")
     print(f"\n{_MASKED}")
-
-
-def _by_group(rows: pd.DataFrame, groups: Iterable[str]) -> str:
-    """Values with a row for each head, in the order of ``rows``, and columns by whether absent
-    classes are masked, and group; "-" for a group that nobody was tested on.
-    """
-    columns = pd.MultiIndex.from_product([rows.masked.unique(), (ALL, *groups)])
-    table = rows.pivot(index="head", columns=["masked", "group"], values="value")
-    table = table.reindex(rows["head"].unique(), columns=columns)
-    table = table.rename(columns={False: "not masked", True: "masked"}, level=0)
-    if len(rows.masked.unique()) == 1:  # the global model, which knows no client's absent classes
-        table = table.droplevel(0, axis="columns")
-    return table.rename_axis(None).to_string(float_format="%.2f", na_rep="-")

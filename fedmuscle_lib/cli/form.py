@@ -23,7 +23,6 @@ _BOUNDS = {
     "maximum": "at most",
     "exclusiveMaximum": "below",
 }
-_TYPES = {"integer": "INT", "number": "NUMBER", "object": "JSON", "array": "LIST"}
 _ORIGINAL = "Flags of the original code"  # the group of those that are no settings
 
 
@@ -73,18 +72,17 @@ def _option(
     name: str, kind: type, about: Mapping[str, Any], default: str = ""
 ) -> inspect.Parameter:
     """An option that is None where it is not given; its help says what it can be."""
-    parts = list(_parts(about))
-    facts = [f"one of {', '.join(part['enum'])}" for part in parts if "enum" in part]
-    for part in parts:
+    facts = []
+    for part in _parts(about):
+        facts += [f"one of {', '.join(part['enum'])}"] if "enum" in part else []
         facts += [f"{words} {part[key]}" for key, words in _BOUNDS.items() if key in part]
     said = "; ".join(dict.fromkeys(filter(None, [*facts, default])))
-    types = dict.fromkeys(_TYPES[part["type"]] for part in parts if part.get("type") in _TYPES)
     made = typer.Option(
         f"--{_dashed(name)}",
         help=about["description"]
         + (f" The original code's --{about['flag']}." if "flag" in about else "")
         + (rf" \[{said}]" if said else ""),  # brackets are markup
-        metavar="|".join(types) or "TEXT",
+        metavar="VALUE",
         rich_help_panel=about["group"],
     )
     return inspect.Parameter(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -22,11 +21,9 @@ def command(
     """Lay down the skeleton of an ablation notebook: claim, parameters, runs over one setting,
     table, figure, how to read it. A notebook of this name is left as it is.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+    if not name.isidentifier():
         raise ValueError(f"notebook: a name such as depth or my_study is needed, not {name!r}")
-    title = name.capitalize().replace("_", " ")
-    text = SKELETON.read_text(encoding="utf8").replace("# NAME:", f"# {title}:")
     path = folder / f"{name}.ipynb"
     with path.open("x", encoding="utf8") as file:
-        file.write(text.replace("NAME", name))
+        file.write(SKELETON.read_text(encoding="utf8").replace("NAME", name))
     print(f"{path}\nrun it: python -m fedmuscle_lib reproduce {name}, or open it in JupyterLab")

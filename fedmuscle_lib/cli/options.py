@@ -62,8 +62,7 @@ def named_values(texts: Iterable[str] | None) -> dict[str, Any]:
 
 
 def numbers_of(name: str, text: str) -> list[int]:
-    """The numbers of "0,1,2"; raises ValueError for anything else, or a number twice."""
-    numbers = text.split(",")
-    if not re.fullmatch(r"\d+(,\d+)*", text) or len(set(numbers)) < len(numbers):
-        raise ValueError(f"{name}: whole numbers with commas between them, each once, not {text!r}")
-    return [int(number) for number in numbers]
+    """The numbers of "0,1,2", each once; raises ValueError for anything else."""
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise ValueError(f"{name}: whole numbers with commas between them are needed, not {text!r}")
+    return list(dict.fromkeys(map(int, text.split(","))))

@@ -39,4 +39,4 @@ def command(
     with fixed_state(settings.threads):
         rows = pd.DataFrame(federation.evaluate(settings.rounds))
     print(", ".join(f"{name} {value}" for name, value in federation.method.options))
-    show_accuracies(settings, rows, federation.groups)
+    show_accuracies(settings, rows)

@@ -1,57 +1,37 @@
-"""``runs``: the stored runs, their list and their deletion."""
+"""``runs``: the list of the stored runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
-import typer
 
-from fedmuscle_lib.runs import SYSTEMS, Entry, default_store, named
-
-_OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
-
-app = typer.Typer(help="List the stored runs, or delete some.")
+from fedmuscle_lib.runs import default_store, named
 
 
-@app.callback(invoke_without_command=True)
-def command(context: typer.Context) -> None:
-    """List the stored runs; `delete` removes some."""
-    if context.invoked_subcommand is not None:
-        return
-    store = default_store()
-    entries = list(store.entries())
-    if entries:
-        print(listing(entries).to_string(index=False))
-    print(f"{len(entries)} runs; computed ones are kept in {store.root}")
+def command() -> None:
+    """List the stored runs: address, settings, whether complete and whose, and when finished."""
+    store, rows = default_store(), []
+    for entry in store.entries():
+        facts = entry.facts()
+        rows.append(
+            {
+                "address": entry.address,
+                "system": facts["system"],
+                "settings": described(facts["settings"], facts["system"]),
+                "state": "complete" if entry.done else "interrupted",
+                "origin": "shipped" if entry.shipped else "computed",
+                "finished": facts.get("finished", ""),
+            }
+        )
+    if rows:
+        print(pd.DataFrame(rows).to_string(index=False))
+    print(f"{len(rows)} runs; computed ones are kept in {store.root}/<address>")
 
 
-def listing(entries: Sequence[Entry]) -> pd.DataFrame:
-    """A row a run: its address, the settings by which its system tells runs apart and others that
-    are not usual, whether it is complete and whose, and when it was finished.
-    """
-    return pd.DataFrame(map(_row, entries)).fillna("")
-
-
-def _row(entry: Entry) -> dict[str, Any]:
-    facts = entry.facts()
-    system, settings = facts["system"], facts["settings"]
-    labels = named(system).settings.labels if system in SYSTEMS else ()
-    return {
-        "address": entry.address,
-        "system": system,
-        **{name: settings.get(name, "?") for name in (*labels, *_OF_ALL)},
-        "other settings": changed(settings, system),
-        "state": "complete" if entry.done else "interrupted",
-        "origin": "shipped" if entry.shipped else "computed",
-        "finished": facts.get("finished", ""),
-    }
-
-
-def changed(settings: dict[str, Any], system: str) -> str:
-    """The settings of a run that have no column and are not its profile's, such as "rounds=4
-    reply=dense".
+def described(settings: dict[str, Any], system: str) -> str:
+    """The settings by which a system tells its runs apart, and others that are not usual, such as
+    "local voc setup1 mini seed=1 rounds=4".
     """
     given = {name: settings[name] for name in ("profile", "setup") if name in settings}
     try:
@@ -59,38 +39,7 @@ def changed(settings: dict[str, Any], system: str) -> str:
         usual = kind(**given).recorded()
     except ValueError:  # a system, a profile or a setup that there is no more
         return ""
-    shown = {*kind.labels, *_OF_ALL}
-    own = {name: value for name, value in settings.items() if value != usual.get(name)}
-    return " ".join(f"{name}={value}" for name, value in own.items() if name not in shown)
-
-
-@app.command()
-def delete(
-    addresses: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ADDRESS]...", help="Addresses, or how they begin."),
-    ] = None,
-    interrupted: Annotated[
-        bool, typer.Option("--interrupted", help="Those that were not completed.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
-    """Delete the computed runs with these addresses, or the interrupted ones.
-
-    Shipped runs and files of others are never deleted.
-    """
-    if not (addresses or interrupted):
-        raise ValueError("runs delete: name addresses, or --interrupted")
-    store, begins = default_store(), tuple(addresses or [""])
-    chosen = [
-        entry
-        for entry in store.entries()
-        if entry.address.startswith(begins) and not (entry.shipped or interrupted and entry.done)
-    ]
-    if not chosen:
-        raise ValueError(f"{store.root}: no such computed run")
-    print(listing(chosen).to_string(index=False))
-    if yes or typer.confirm(f"Delete {len(chosen)} runs?"):
-        for entry in chosen:
-            entry.delete()
-        print(f"{len(chosen)} runs deleted")
+    labels = [name for name in (*kind.labels, "profile") if name in settings]
+    others = [name for name in settings if settings[name] != usual.get(name)]
+    words = [str(settings[name]) for name in labels]
+    return " ".join(words + [f"{name}={settings[name]}" for name in others if name not in labels])

@@ -15,10 +15,10 @@ from fedmuscle_lib.cli.options import Profile
 from fedmuscle_lib.core.command_line import DONE, FAILURE
 from fedmuscle_lib.core.notebooks import FIGURES
 from fedmuscle_lib.runs import History, Store, named, run, stored, system_of
-from fedmuscle_lib.runs.archive import ARCHIVE
 from fedmuscle_lib.runs.settings import parse
+from fedmuscle_lib.runs.store import ARCHIVE
 
-SAMPLES = 10.0
+SAMPLES = 10  # of an evaluation set that may be judged otherwise on another kind of machine
 _SAME = ("processor", "torch", "device", "rounding")  # where these agree, so do all roundings
 
 
@@ -39,16 +39,12 @@ def command(
     says that one differs.
     """
     archive = FIGURES / profile / ARCHIVE
-    if not archive.is_file():
-        raise FileNotFoundError(f"{archive}: no such archive of shipped runs")
     places = {"data_dir": data_dir, "models_path": models_path}
     with TemporaryDirectory() as empty:
         shipped = Store(Path(empty), (archive,))
         known = list(found(shipped, {name: path for name, path in places.items() if path}))
-        if stale := len(list(shipped.entries())) - len(known):
-            print(f"{stale} shipped runs are another version's or another data set's")
     if not known:
-        raise ValueError(f"{archive}: no run to verify")
+        raise ValueError(f"{archive}: no run of this version and these data")
     seed = random.randrange(2**16) if seed is None else seed
     drawn = random.Random(seed).sample(known, min(sample, len(known)))
     print(f"{len(drawn)} of {len(known)} shipped runs, drawn with --seed {seed}")
@@ -78,7 +74,7 @@ def found(shipped: Store, places: dict[str, Path]) -> Iterator[History]:
                 yield history
 
 
-def verify(history: History, samples: float = SAMPLES) -> tuple[float, list[str]]:
+def verify(history: History) -> tuple[float, list[str]]:
     """Compute a run again, with no store but an empty one, and compare every metric of every round.
 
     On the same processor, torch and device, and with the same ``versions.ROUNDING``, the two are
@@ -95,7 +91,6 @@ def verify(history: History, samples: float = SAMPLES) -> tuple[float, list[str]
 
     Args:
         history: the shipped run.
-        samples: evaluation samples that may be judged otherwise on another kind of machine.
 
     Returns:
         The largest difference of a metric in its unit, and differences above the tolerance as
@@ -103,8 +98,8 @@ def verify(history: History, samples: float = SAMPLES) -> tuple[float, list[str]
     """
     with TemporaryDirectory() as folder:
         again = run(history.settings, store=Store(Path(folder)))
-    if all(history.provenance.get(name) == again.provenance.get(name) for name in _SAME):
-        samples = 0
+    alike = all(history.provenance.get(name) == again.provenance.get(name) for name in _SAME)
+    samples = 0 if alike else SAMPLES
     per_sample = system_of(history.settings).per_sample(history.settings, history.metrics)
     key = [name for name in history.metrics if name != "value"]
     both = history.metrics.assign(allowed=samples * per_sample).merge(

@@ -6,7 +6,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from itertools import pairwise
 
 import typer
 
@@ -36,10 +35,9 @@ def carried_out(
     mistakes = (ValueError, OSError, typer.TyperException, *mistakes)
     given = [text for text in arguments if text != _TRACEBACK]
     try:
-        for before, text in pairwise(["an argument", *given]):
-            # as a variable of the shell gives that is not set
+        for text in given:  # as a variable of the shell gives that is not set
             if not text or text.startswith("--") and text.endswith("="):
-                raise ValueError(f"{text.rstrip('=') or before}: the value is empty")
+                raise ValueError(f"{text.rstrip('=') or 'an argument'}: the value is empty")
         code = app(list(map(_at_home, given)), prog_name=program, standalone_mode=False)
         return code if isinstance(code, int) else DONE
     except Exception as error:

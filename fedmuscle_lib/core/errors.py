@@ -16,18 +16,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 class Diverged(ValueError):
-    """A party's training gives no finite numbers any more; the text names the party.
-
-    Attributes:
-        address: of the run, where it is known.
-    """
-
-    address: str = ""
-
-    def within(self, place: str) -> None:
-        """Add to the text where it happened, such as "round 3", unless it says so already."""
-        if place not in str(self):
-            self.args = (f"{self} ({place})",)
+    """A party's training gives no finite numbers any more; the text names the party."""
 
 
 class RefusedMessage(ValueError):
@@ -95,6 +84,5 @@ def shown(value: object) -> str:
 
 def line_of(text: str, most: int = 200) -> str:
     """A text on one line, cut behind so many characters, without what a terminal would obey."""
-    words = " ".join(text.split())
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words[: most + 1])
+    line = "".join(filter(str.isprintable, " ".join(text.split())))
     return line if len(line) <= most else f"{line[:most]}..."

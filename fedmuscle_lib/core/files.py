@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -113,10 +112,8 @@ def put(path: Path, content: bytes) -> None:
     two writers don't disturb each other.
 
     Raises:
-        OSError: naming ``path``; a link in its place is left alone.
+        OSError: naming ``path``.
     """
-    if path.is_symlink():
-        raise FileExistsError(errno.EEXIST, "a link, which is left alone; move it away", str(path))
     scratch = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

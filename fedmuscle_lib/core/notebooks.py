@@ -8,9 +8,11 @@ notebook's usual ones. Outside a clone they are those of the file.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -27,17 +29,7 @@ OUTCOME = "result.json"  # likewise: how its execution went
 # The contract puts a notebook's results for any seeds in one folder; the others say where and on
 # what it runs.
 UNNAMED = {"profile", "output", "seeds", "device", "threads", "data_dir", "models_path"}
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "str": str,
-    "int": int,
-    "float": (int, float),
-    "bool": bool,
-    "list": list,
-    "dict": dict,
-}
-_EXAMPLES = {list: "[0, 1]", dict: '{"rounds": 2}'}
-_LONGEST = 150  # characters of a folder's name; many systems take 255 bytes
-Value = TypeVar("Value", list[Any], dict[str, Any])
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -77,10 +69,11 @@ def committed(path: Path) -> dict[str, Any]:
 
 
 def _parameters(content: bytes, name: str) -> dict[str, Parameter]:
-    with unreadable(f"{name}: not a notebook", but=(DataError,)):
+    notebook = parse_json(content, name)
+    with unreadable(f"{name}: not a notebook"):
         sources = [
             "".join(cell["source"])
-            for cell in parse_json(content, name).get("cells", [])
+            for cell in notebook.get("cells", [])
             if "parameters" in cell["metadata"].get("tags", [])
         ]
     try:
@@ -98,9 +91,9 @@ def _parameters(content: bytes, name: str) -> dict[str, Parameter]:
     return found
 
 
-def _value(node: ast.expr | None) -> Any:
+def _value(node: Any) -> Any:
     try:
-        return ast.literal_eval(node) if node else None
+        return ast.literal_eval(node)
     except ValueError:
         return None
 
@@ -116,25 +109,19 @@ def literal(name: str, value: Any, kind: type[Value]) -> Value:
         ValueError: ``value`` is not a ``kind`` and is no text of one; the message names the
             parameter.
     """
-    try:
-        read = ast.literal_eval(value) if isinstance(value, str) else value
-    except (ValueError, SyntaxError):
-        read = value
-    if not isinstance(read, kind):
-        raise ValueError(
-            f"parameter {name}: expected a {kind.__name__} such as {_EXAMPLES[kind]}, got"
-            f" {shown(value)}"
-        )
-    return read
+    with suppress(ValueError, SyntaxError):
+        value = ast.literal_eval(value) if isinstance(value, str) else value
+    if not isinstance(value, kind):
+        raise ValueError(f"parameter {name}: expected a {kind.__name__}, got {shown(value)}")
+    return value
 
 
 def fits(value: Any, type_name: str) -> bool:
     """Return whether a parameter that is annotated with ``type_name`` can take ``value``; a whole
     number is a float too.
     """
-    if isinstance(value, bool):
-        return type_name == "bool"
-    return isinstance(value, _TYPES.get(type_name, object))
+    kind = getattr(builtins, type_name, object)
+    return isinstance(value, kind) or kind is float and isinstance(value, int)
 
 
 # --- folders of results
@@ -149,7 +136,9 @@ def results_folder(notebook: str, profile: str, output: str = "", **parameters: 
         parameters: the notebook's other parameters, so that changed ones do not overwrite its usual
             results.
     """
-    name = folder_name(notebook, profile, parameters)
+    paths = [place.absolute() / f"{notebook}.ipynb" for place in (Path(), NOTEBOOKS)]
+    path = next(filter(Path.is_file, paths), None)  # else it can't be told what was changed
+    name = folder_name(path, profile, parameters) if path else notebook
     folder = user_path(output or RESULTS) / profile / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -161,9 +150,7 @@ def written(folder: Path) -> str:
     return f"Written to {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}"
 
 
-def folder_name(
-    notebook: str, profile: str, parameters: Mapping[str, Any], among: Path | None = None
-) -> str:
+def folder_name(path: Path, profile: str, parameters: Mapping[str, Any]) -> str:
     """Return the name of a folder of results: the notebook's, and the parameters that are neither
     its own nor its reference's.
 
@@ -171,22 +158,16 @@ def folder_name(
     ``controls_setup1_unequal``.
 
     Args:
-        among: the folder of the notebook; by default the present one or the repository's.
+        path: of the notebook.
     """
-    paths = [place / f"{notebook}.ipynb" for place in ([among] if among else [Path(), NOTEBOOKS])]
-    if not (path := next(filter(Path.is_file, paths), None)):  # it can't be told what was changed
-        return notebook
-    usual = flat(committed(path.absolute()))
-    theirs = flat(reference_parameters(FIGURES / profile / notebook))
-    parts = [
-        _text(value) if name in ("setup", "protocol") else f"{name}={_text(value)}"
-        for name, value in flat(parameters).items()
-        if name not in UNNAMED
-        and not any(name in known and known[name] == value for known in (usual, theirs))
-    ]
-    if len(named := "_".join([notebook, *parts])) > _LONGEST:
-        return f"{notebook}_{_digest(parts)}"
-    return named
+    reference = reference_parameters(FIGURES / profile / path.stem)
+    known = flat(committed(path)), flat(reference)
+    parts = [path.stem]
+    for name, value in flat(parameters).items():
+        if name not in UNNAMED and not any((name, value) in one.items() for one in known):
+            text = _text(value)
+            parts.append(text if name in ("setup", "protocol") else f"{name}={text}")
+    return "_".join(parts)
 
 
 def notebook_of(folder: str) -> str:
@@ -245,19 +226,17 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def _merged(known: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    both = [
-        name
-        for name, fact in facts.items()
-        if isinstance(fact, dict) and isinstance(known.get(name), dict)
-    ]
-    return known | facts | {name: _merged(known[name], facts[name]) for name in both}
+    """``known`` with ``facts`` in place of its own, also within dicts that both have."""
+    merged = known | facts
+    for name, fact in facts.items():
+        if isinstance(fact, dict) and isinstance(known.get(name), dict):
+            merged[name] = _merged(known[name], fact)
+    return merged
 
 
 def _text(value: Any) -> str:
     """A value as a part of a file's name: in words where they are short and plain, else a hash."""
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return text if re.fullmatch(r"[\w.,+-]{1,40}", text) else _digest(value)
-
-
-def _digest(value: object) -> str:
+    if re.fullmatch(r"[\w.,+-]{1,40}", text):
+        return text
     return sha256(repr(value).encode()).hexdigest()[:8]

@@ -4,11 +4,7 @@ that holds anything else.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 _ELSE = "move it away, or name another folder"
 
@@ -33,19 +29,3 @@ def refuse_other_file(path: Path, start: bytes) -> None:
     """
     if path.exists() and not (path.is_file() and path.read_bytes().startswith(start)):
         raise NotOurs(f"{path}: not what this command wrote, and left alone; {_ELSE}")
-
-
-@contextmanager
-def scratch(folder: Path, command: str) -> Iterator[Path]:
-    """A temporary folder of a command in ``folder``, made if need be; removed afterwards, or by
-    :func:`sweep` if the process was killed.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder, prefix=f".{command}-") as place:
-        yield Path(place)
-
-
-def sweep(folder: Path, command: str) -> None:
-    """Remove what killed processes left of :func:`scratch`."""
-    for place in folder.glob(f".{command}-{'?' * 8}"):
-        shutil.rmtree(place, ignore_errors=True)

@@ -24,7 +24,7 @@ def meant(name: object, known: Iterable[str]) -> str:
     by_lower = {each.lower(): each for each in known}
     if near := get_close_matches(str(name).lower(), by_lower, n=1):
         return f"; did you mean {by_lower[near[0]]!r}?"
-    return f"; known: {', '.join(sorted(by_lower.values()))}" if len(by_lower) <= _FEW else ""
+    return f"; known: {', '.join(sorted(by_lower.values()))}" if 0 < len(by_lower) <= _FEW else ""
 
 
 def check_known(what: str, name: object, known: Collection[str]) -> None:

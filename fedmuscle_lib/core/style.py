@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from io import BytesIO
 from itertools import cycle
-from math import ceil, nan
+from math import ceil
 from pathlib import Path
 from textwrap import fill
-from typing import Any, Literal, ParamSpec
+from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -26,7 +26,6 @@ from fedmuscle_lib.core.files import put
 
 Marker = str | tuple[int, Literal[0, 1, 2], int]  # a tuple: number of rays, 1 for a star, degrees
 Look = tuple[str, Marker]
-_Arguments = ParamSpec("_Arguments")
 
 # The first ones are far from each other and from most algorithms' colours, also as protanopes and
 # deuteranopes see them.
@@ -48,17 +47,18 @@ HOUSE: dict[Any, Any] = {
     "legend.columnspacing": 1.4,
     "figure.constrained_layout.use": True,
     "figure.dpi": 72,
+    "svg.hashsalt": "fedmuscle",  # the same figure has the same bytes
 }
 HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
-GREY: Look = ("#555555", "o")  # what a legend explains without the colour of an arm
+_GREY: Look = ("#555555", "o")  # what a legend explains without the colour of an arm
 _LETTER = 0.075  # inches of a label's width
 _PANELS = 4  # in a row that can be read on a page
-_WORTH = 0.7  # a panel is clipped if it gets narrower than this share of its width
+_FAR = 3.0  # interquartile ranges from the quartiles, beyond which a panel may be clipped
 
 
-def _house(more: Mapping[Any, Any] | None = None) -> AbstractContextManager[None]:
+def _house() -> AbstractContextManager[None]:
     """The theme over matplotlib's defaults, whatever matplotlibrc a reader has."""
-    return plt.style.context(["default", {**HOUSE, **(more or {})}])
+    return plt.style.context(["default", HOUSE])
 
 
 def looks(arms: Iterable[str], table: Mapping[str, Look]) -> dict[str, Look]:
@@ -67,7 +67,7 @@ def looks(arms: Iterable[str], table: Mapping[str, Look]) -> dict[str, Look]:
     What is not in the table takes a spare colour that no other arm of the figure has, one after the
     other, and the marker of its algorithm if that is there.
     """
-    every = list(dict.fromkeys(arms))
+    every = dict.fromkeys(arms)
     taken = {table[arm][0] for arm in every if arm in table}
     spare = cycle([colour for colour in _SPARE if colour not in taken])
     return {
@@ -86,7 +86,7 @@ def save(figure: Figure, folder: Path, name: str, about: str = "") -> Path:
         OSError: the folder can't be written.
     """
     path, content = folder / f"{name}.svg", BytesIO()
-    with _house({"svg.hashsalt": "fedmuscle"}):
+    with _house():
         lines = fill(about, round(figure.get_figwidth() / _LETTER * 1.2))
         figure.text(0, 1, lines, va="bottom", fontsize=7.5, color="#555555", linespacing=1.3)
         figure.savefig(
@@ -98,13 +98,13 @@ def save(figure: Figure, folder: Path, name: str, about: str = "") -> Path:
     return path
 
 
-def housed(draw: Callable[_Arguments, Figure]) -> Callable[_Arguments, Figure]:
+def housed(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     """Decorate what draws a figure: it is drawn in the house's theme and returned laid out and
     closed.
     """
 
     @wraps(draw)
-    def drawn(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Figure:
+    def drawn(*args: Any, **kwargs: Any) -> Figure:
         with _house():
             return closed(draw(*args, **kwargs))
 
@@ -163,7 +163,8 @@ def forest(
         share: whether all panels have the same lines, and stand beside each other, four in a row at
             most. Otherwise they stand below each other, each as high as its lines.
         theirs: what the legend calls published values; without it the figure has no legend.
-        clip: cut off arms that would squeeze all others; an arrow and a number say where they are.
+        clip: cut off outliers, by Tukey's rule, which would squeeze all others; an arrow and a
+            number say where they are.
     """
     units = rows.drop_duplicates("panel").set_index("panel").unit
     n_columns = ceil(len(units) / ceil(len(units) / _PANELS)) if share else 1
@@ -199,104 +200,46 @@ def forest(
         ax.set_xlabel(unit, visible=True)
         ax.tick_params(axis="y", length=0)
     for unit, same in axes.groupby(level=0):
-        lows, highs = zip(*(ax.get_xlim() for ax in same), strict=True)
-        low, high = _clipped(rows[rows.unit == unit]) if clip else (min(lows), max(highs))
+        low, high = min(ax.get_xlim()[0] for ax in same), max(ax.get_xlim()[1] for ax in same)
+        if clip:
+            own = rows[rows.unit == unit].filter(["value", "ci_low", "ci_high", "theirs"])
+            first, third = own.stack().quantile([0.25, 0.75])
+            low = max(low, first - _FAR * (third - first))
+            high = min(high, third + _FAR * (third - first))
         for ax in same:
             ax.set_xlim(low, high)
-            if clip:
-                _point_outside(
-                    ax, rows[rows.panel == ax.get_title()], look, list(dict.fromkeys(rows.line))
-                )
+            _tell_outside(ax, rows[rows.panel == ax.get_title()], look, rows.line.unique())
     if theirs and rows.theirs.notna().any():
-        legend(figure, "upper center", {"ours": GREY}, {theirs: GREY}, "")
+        legend(figure, "upper center", {"ours": _GREY}, {theirs: _GREY}, "")
     return figure
 
 
-def _clipped(rows: pd.DataFrame) -> tuple[float, float]:
-    """Limits of the arms that don't squeeze the others: the arm that reaches farthest is left out
-    for as long as that is worth it.
-    """
-    kept = [(0.0, 0.0)]
-    ends = rows.assign(
-        low=rows[["value", "ci_low"]].min(axis=1), high=rows[["value", "ci_high"]].max(axis=1)
-    ).groupby("arm")
-    kept += list(zip(ends.low.min(), ends.high.max(), strict=True))
-    kept += [(value, value) for value in rows.get("theirs", pd.Series(dtype=float)).dropna()]
-
-    def width(those: list[tuple[float, float]]) -> float:
-        return max(high for _, high in those) - min(low for low, _ in those)
-
-    while len(kept) > 3:
-        fewer = min(([*kept[:i], *kept[i + 1 :]] for i in range(1, len(kept))), key=width)
-        if width(fewer) > _WORTH * width(kept):
-            break
-        kept = fewer
-    margin = 0.06 * width(kept) or 1.0
-    return min(low for low, _ in kept) - margin, max(high for _, high in kept) + margin
-
-
-def _point_outside(
-    ax: Axes, rows: pd.DataFrame, look: Mapping[str, Look], order: Sequence[str]
+def _tell_outside(
+    ax: Axes, rows: pd.DataFrame, look: Mapping[str, Look], lines: Sequence[str]
 ) -> None:
-    """Draw arrows at the panel's edges to what lies outside, with the number of a point."""
-    edges = ax.get_xlim()
+    """Write the numbers of points beyond the panel's limits at its edges, with an arrow."""
+    low, high = ax.get_xlim()
     for row in rows.itertuples():
-        told = [(value, f"{value:+.0f}") for value in (row.value, getattr(row, "theirs", nan))]
-        for side, edge in enumerate(edges):
-            beyond = [
-                text
-                for x, text in [*told, ((row.ci_low, row.ci_high)[side], "")]
-                if (x > edge if side else x < edge)
-            ]
-            if beyond:
-                where, colour = (edge, order.index(row.line)), look[row.arm][0]
-                ax.plot(*where, marker="<>"[side], color=colour, markersize=5, clip_on=False)
-                style: dict[str, Any] = {
-                    "fontsize": 7,
-                    "bbox": HALO,
-                    "va": "center",
-                    "ha": ("left", "right")[side],
-                }
-                ax.annotate(
-                    beyond[0],
-                    where,
-                    (6 - 12 * side, 0),
-                    textcoords="offset points",
-                    color=colour,
-                    **style,
+        style: dict[str, Any] = {
+            "color": look[row.arm][0],
+            "fontsize": 7,
+            "bbox": HALO,
+            "va": "center",
+        }
+        for x in (row.value, getattr(row, "theirs", 0.0)):
+            if x < low:
+                ax.text(low, [*lines].index(row.line), f"◂ {x:+.0f}", ha="left", bbox=HALO, **style)
+            if x > high:
+                ax.text(
+                    high, [*lines].index(row.line), f"{x:+.0f} ▸", ha="right", bbox=HALO, **style
                 )
-
-
-def at_last(ax: Axes, rows: pd.DataFrame, look: Mapping[str, Look]) -> None:
-    """Draw the 95 % intervals of the last round right of a panel's lines, beside each other: bands
-    of many lines hide one another.
-
-    Args:
-        rows: the panel's: algorithm, round, mean, ci_low, ci_high.
-    """
-    last, step = rows["round"].max(), 0.02 * (rows["round"].max() - rows["round"].min())
-    for i, row in enumerate(
-        rows[rows["round"] == last].sort_values("mean", ascending=False).itertuples(), start=1
-    ):
-        colour, marker = look[row.algorithm]
-        ends = [[row.mean - row.ci_low], [row.ci_high - row.mean]]
-        ax.errorbar(
-            last + i * step,
-            row.mean,
-            ends,
-            color=colour,
-            marker=marker,
-            markersize=3.5,
-            linewidth=1.2,
-            capsize=2,
-        )
 
 
 def legend(
     figure: Figure,
     where: str,
     look: Mapping[str, Look],
-    hollow: Mapping[str, Look] | None = None,
+    hollow: Mapping[str, Look] = {},
     line: Any = "--",
 ) -> None:
     """Draw a legend outside of the panels, in rows above them or in a column beside them; hollow
@@ -306,26 +249,12 @@ def legend(
         Line2D([], [], color=colour, marker=marker, label=text)
         for text, (colour, marker) in look.items()
     ]
-    for text, (colour, marker) in (hollow or {}).items():
-        handles.append(
-            Line2D(
-                [], [], color=colour, marker=marker, label=text, fillstyle="none", linestyle=line
-            )
-        )
+    handles += [
+        Line2D([], [], color=colour, marker=marker, label=text, fillstyle="none", linestyle=line)
+        for text, (colour, marker) in hollow.items()
+    ]
     place: Any = f"outside {where}"
-    wide = sum(_LETTER * len(str(handle.get_label())) + 0.4 for handle in handles)  # inches
+    wide = sum(_LETTER * len(text) + 0.4 for text in [*look, *hollow])  # inches
     rows = ceil(wide / figure.get_figwidth())
-    figure.legend(
-        handles=handles,
-        loc=place,
-        ncols=ceil(len(handles) / rows) if where == "upper center" else 1,
-    )
-
-
-def point(ax: Axes, x: float, y: float, style: Look, **options: Any) -> None:
-    """Draw one marker in its arm's style."""
-    colour, marker = style
-    is_star = marker == "*" or isinstance(marker, tuple)
-    ax.plot(
-        x, y, marker=marker, color=colour, markersize=10 if is_star else 7, **options
-    )  # a star fills less of its circle
+    columns = ceil(len(handles) / rows) if where == "upper center" else 1
+    figure.legend(handles=handles, loc=place, ncols=columns)

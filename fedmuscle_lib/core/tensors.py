@@ -7,61 +7,34 @@ at their files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError, NotFinite, RefusedMessage, line_of, unreadable
-
-_WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64)
-_FRACTIONAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """The range of a message's numbers: from ``low`` to ``high``, both included, with a fractional
-    part or ``whole``.
-    """
-
-    low: float = -inf
-    high: float = inf
-    whole: bool = False
-
-    def __str__(self) -> str:
-        bounds = "" if self.high == inf else f" from {self.low:g} to {self.high:g}"
-        return ("whole numbers" if self.whole else "floating-point numbers") + bounds
+from fedmuscle_lib.core.errors import NotFinite, RefusedMessage, unreadable
 
 
 def copied(
-    sender: str,
-    what: str,
-    value: object,
-    shape: tuple[int, ...],
-    device: torch.device,
-    numbers: Numbers = Numbers(),
+    sender: str, what: str, value: object, shape: tuple[int, ...], whole: bool = False
 ) -> Tensor:
-    """Return the receiver's own copy of a dense tensor, which nothing that happens to ``value``
-    later changes.
+    """Return the receiver's own copy of a tensor, which nothing that happens to ``value`` later
+    changes.
 
     Args:
         sender: who sent it, such as "user 5", and what: the message by name; for errors.
+        whole: whether it is of whole numbers.
 
     Raises:
-        RefusedMessage: naming the sender; it is no tensor of this shape on ``device``, or its type
-            holds other numbers.
+        RefusedMessage: naming the sender; it is no tensor of this shape, or its type holds other
+            numbers.
     """
-    if not isinstance(value, Tensor) or value.layout != torch.strided:
-        raise RefusedMessage(
-            f"{sender} sent {what} as a {type(value).__name__}; a dense tensor is expected"
-        )
-    if value.device.type != device.type:
-        raise RefusedMessage(f"{sender} sent {what} on {value.device}; {device} is expected")
-    if value.dtype not in (_WHOLE if numbers.whole else _FRACTIONAL):
-        raise RefusedMessage(f"{sender} sent {what} as {value.dtype}; {numbers} are expected")
+    if not isinstance(value, Tensor):
+        raise RefusedMessage(f"{sender} sent {what} as a {type(value).__name__}, not as a tensor")
+    if value.is_floating_point() == whole:
+        kind = "whole" if whole else "floating-point"
+        raise RefusedMessage(f"{sender} sent {what} as {value.dtype}; {kind} numbers are expected")
     if value.shape != shape:
         raise RefusedMessage(
             f"{sender} sent {what} of shape {tuple(value.shape)}; {shape} is expected"
@@ -70,12 +43,7 @@ def copied(
 
 
 def unit_rows(
-    sender: str,
-    value: object,
-    shape: tuple[int, int],
-    place: str,
-    device: torch.device,
-    tolerance: float,
+    sender: str, value: object, shape: tuple[int, int], place: str, tolerance: float
 ) -> Tensor:
     """Return the receiver's own copy of representations (rows, d).
 
@@ -87,7 +55,7 @@ def unit_rows(
         RefusedMessage: naming the sender, as :func:`copied`, or for a row that is not of unit norm.
         NotFinite: naming the sender, for a row with numbers that are not finite.
     """
-    z = copied(sender, f"representations for {place}", value, shape, device)
+    z = copied(sender, f"representations for {place}", value, shape)
     norms = torch.linalg.vector_norm(z, dim=1)
     error = (norms - 1).abs()
     worst = int(error.nan_to_num(nan=torch.inf).argmax())
@@ -113,14 +81,9 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of a safetensors file by name, and its metadata.
 
     Raises:
-        DataError: naming the file, unless it can be read and all numbers are finite.
+        DataError: naming the file; it can't be read.
     """
     with unreadable(f"{path}: not readable tensors"), safe_open(path, "pt") as file:
-        tensors, about = (
-            {name: file.get_tensor(name) for name in file.keys()},  # noqa: SIM118 - no dict
-            file.metadata() or {},
-        )
-    for name, tensor in tensors.items():
-        if not torch.isfinite(tensor).all():
-            raise DataError(f"{path}: {line_of(name)} has numbers that are not finite")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
+        about = file.metadata() or {}
     return tensors, about

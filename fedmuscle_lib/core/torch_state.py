@@ -36,53 +36,39 @@ def fixed_state(threads: int | None = None) -> Iterator[None]:
 
     Inside, autocast is off, gradients are on and inference mode is off; new tensors are float32 and
     on the CPU; float32 is multiplied without rounding to TF32 or bfloat16; oneDNN and all kernels
-    of attention may be used; denormal numbers are kept. The global random generator is not touched,
-    because every draw has one of its own, and neither is what makes a GPU's sums repeatable.
+    of attention may be used; denormal numbers are kept, also afterwards, since torch does not tell
+    whether the caller flushed them. The global random generator is not touched, because every draw
+    has one of its own, and neither is what makes a GPU's sums repeatable.
 
     Args:
         threads: torch threads; by default as many as the caller has.
     """
     with ExitStack() as stack:
+
+        def put(read: Callable[[], Any], write: Callable[[Any], Any], value: Any) -> None:
+            if (before := read()) != value:
+                stack.callback(write, before)
+                write(value)
+
         if threads is not None:
-            _put(stack, torch.get_num_threads, torch.set_num_threads, threads)
-        _put(stack, torch.get_default_dtype, torch.set_default_dtype, torch.float32)
-        _put(stack, torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, True)
-        _put(stack, _flushes_denormals, torch.set_flush_denormal, False)
+            put(torch.get_num_threads, torch.set_num_threads, threads)
+        put(torch.get_default_dtype, torch.set_default_dtype, torch.float32)
+        put(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, True)
+        torch.set_flush_denormal(False)
         for device in _DEVICES:
-            _put(
-                stack,
-                partial(torch.is_autocast_enabled, device),
-                partial(torch.set_autocast_enabled, device),
-                False,
-            )
-        with suppress(
-            RuntimeError
-        ):  # torch can't name one precision where the caller has set products apart; these follow
-            _put(
-                stack,
-                torch.get_float32_matmul_precision,
-                torch.set_float32_matmul_precision,
-                "highest",
-            )
+            read: Callable[[], Any] = partial(torch.is_autocast_enabled, device)
+            put(read, partial(torch.set_autocast_enabled, device), False)
+        # torch can't name one precision where the caller has set products apart; these follow
+        with suppress(RuntimeError):
+            read = torch.get_float32_matmul_precision
+            put(read, torch.set_float32_matmul_precision, "highest")
         for product in _PRODUCTS:
-            if torch._C._get_fp32_precision_getter(*product) not in _EXACT:
-                setter = partial(torch._C._set_fp32_precision_setter, *product)
-                _put(stack, partial(torch._C._get_fp32_precision_getter, *product), setter, "ieee")
+            read = partial(torch._C._get_fp32_precision_getter, *product)
+            if read() not in _EXACT:
+                put(read, partial(torch._C._set_fp32_precision_setter, *product), "ieee")
         if torch.get_default_device().type != "cpu":  # it costs each of torch's calls a detour
             stack.enter_context(torch.device("cpu"))
         stack.enter_context(sdpa_kernel(_ATTENTION))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         yield
-
-
-def _put(
-    stack: ExitStack, read: Callable[[], Any], write: Callable[[Any], Any], value: Any
-) -> None:
-    if (before := read()) != value:
-        stack.callback(write, before)
-        write(value)
-
-
-def _flushes_denormals() -> bool:
-    return not float(torch.tensor([1e-310], dtype=torch.float64, device="cpu").mul(1))

@@ -68,14 +68,10 @@ def put_weights(
     Raises:
         ValueError: naming the party and the tensor; a name, shape or type is not the model's.
     """
-    for name in ours.keys() ^ given.keys() or [
-        name for name in ours if not like(given[name], ours[name])
-    ]:
-        raise ValueError(f"{party}: {name!r} is not of this model")
-    with torch.no_grad():
-        for name, tensor in model.state_dict(keep_vars=True).items():
-            if name in given:
-                tensor.copy_(given[name])
+    for name in [*ours, *given]:
+        if name not in ours or name not in given or not like(given[name], ours[name]):
+            raise ValueError(f"{party}: {name!r} is not of this model")
+    model.load_state_dict(given, strict=False)
 
 
 def check_finite(party: str, tensors: Mapping[str, Tensor], when: str = "") -> None:

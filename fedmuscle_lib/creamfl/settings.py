@@ -154,9 +154,7 @@ class Settings(RunSettings):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         algorithms.get(self.algorithm)
-        check_options(
-            self.options, {name: algorithms.get(name).Options for name in algorithms.names()}
-        )
+        check_options(self.options, algorithms)
         for name in self.clients:
             check_known("clients: unknown kind", name, KINDS)
         for name in self.networks:

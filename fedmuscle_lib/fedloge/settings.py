@@ -134,7 +134,7 @@ class Settings(RunSettings):
     def _agrees_with_itself(self) -> Self:
         check_known("network: unknown", self.network, NETWORKS)
         methods.get(self.algorithm)
-        check_options(self.options, {name: methods.get(name).Options for name in methods.names()})
+        check_options(self.options, methods)
         return self
 
     @property

@@ -18,7 +18,7 @@ CORE = 1
 
 
 class _FedLoGe(System[Settings]):
-    name, settings, keeps_models = "fedloge", Settings, True
+    name, settings = "fedloge", Settings
     # metrics: see Federation.evaluate. costs and losses: a row for each who took part in a round;
     # local is the mean loss of its last epoch.
     tables = {

@@ -95,7 +95,7 @@ def build(settings: Settings) -> Federation:
         )
     numbers = [user.number for user in settings.members]
     others = None if "others" in algorithm.ignores else settings.others
-    return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,), reads.device))
+    return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,)))
 
 
 def checkpoint_of(settings: Settings, user: User) -> Path:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedmuscle_lib.core.errors import NotFinite, RefusedMessage
 from fedmuscle_lib.core.randomness import permutation
-from fedmuscle_lib.core.tensors import Numbers, copied, unit_rows
+from fedmuscle_lib.core.tensors import copied, unit_rows
 from fedmuscle_lib.fedmuscle.messages import Batch, CountedReply
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 
@@ -38,7 +38,6 @@ class Server:
             ignores this setting.
         dim: d.
         address: prefix of every draw's address, such as the seed.
-        device: where users' tensors lie.
 
     Attributes:
         uplink, downlink: bytes by (round, user), rounds from 0.
@@ -51,10 +50,8 @@ class Server:
         others: int | None,
         dim: int,
         address: tuple[object, ...],
-        device: str = "cpu",
     ) -> None:
         self.users, self.others, self.dim, self.address = tuple(users), others, dim, address
-        self._device = torch.device(device)
         self.uplink, self.downlink = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         self.measures: list[dict[str, Any]] = []
         self._batch: Batch | None = None
@@ -93,7 +90,7 @@ class Server:
 
         Raises:
             RefusedMessage: from nobody it knows, for another batch than the open one, a second
-                time, no dense floating-point tensor on the server's device, of a wrong shape, not
+                time, no floating-point tensor, of a wrong shape, not
                 finite, or not of unit norm.
         """
         self._admit(user)
@@ -126,9 +123,7 @@ class Server:
             raise RefusedMessage(f"user {user} is not of this federation of {self.users}")
 
     def _unit_rows(self, user: int, message: object, rows: int, place: str) -> Tensor:
-        return unit_rows(
-            f"user {user}", message, (rows, self.dim), place, self._device, NORM_TOLERANCE
-        )
+        return unit_rows(f"user {user}", message, (rows, self.dim), place, NORM_TOLERANCE)
 
     def take(
         self,
@@ -137,7 +132,7 @@ class Server:
         message: Tensor,
         shape: tuple[int, ...],
         what: str,
-        numbers: Numbers,
+        whole: bool = False,
     ) -> Tensor:
         """Take a message of another kind than representations, such as predictions for the public
         set, and count it.
@@ -145,27 +140,21 @@ class Server:
         Args:
             round: from 0; a user sends one message of a name in it.
             what: the message by name.
-            numbers: which ones it may hold.
+            whole: whether it is of whole numbers.
 
         Returns:
             A copy, which nobody else holds.
 
         Raises:
-            RefusedMessage: from nobody it knows, a second time, no dense tensor of such numbers on
-                the server's device, of another shape, or not finite.
+            RefusedMessage: from nobody it knows, a second time, no tensor of such numbers, of
+                another shape, or not finite.
         """
         self._admit(user)
         if (round, user, what) in self._taken:
             raise RefusedMessage(f"user {user} sent {what} twice in round {round + 1}")
-        copy = copied(f"user {user}", what, message, shape, self._device, numbers)
+        copy = copied(f"user {user}", what, message, shape, whole)
         if not torch.isfinite(copy).all():
             raise NotFinite(f"user {user} sent {what} that are not finite (round {round + 1})")
-        low, high = map(float, copy.aminmax())
-        if low < numbers.low or high > numbers.high:
-            raise RefusedMessage(
-                f"user {user} sent {what} from {low:g} to {high:g} (round {round + 1}); {numbers}"
-                " are expected"
-            )
         self._taken.add((round, user, what))
         self.uplink[round, user] += copy.nbytes
         return copy

@@ -29,16 +29,22 @@ from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of, tuned_recipes
 from fedmuscle_lib.fedmuscle.setups import SETUPS, User
 from fedmuscle_lib.muscle.temperature import check_temperatures
 from fedmuscle_lib.runs import settings as any_run
-from fedmuscle_lib.runs.settings import BY, RunSettings, check_options, setting
+from fedmuscle_lib.runs.settings import BY, MATRIX, ONE, RunSettings, check_options, setting
 from fedmuscle_lib.tasks import TASKS, ImageClassification, TextClassification
-
-Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
 
 T = TypeVar("T")
 # One value for all users, or values by task and a "default".
 ByTask = Annotated[
-    Annotated[T, Tag("one")] | Annotated[dict[str, T], Tag(BY)],
-    Discriminator(lambda value: BY if isinstance(value, dict) else "one"),
+    Annotated[T, Tag(ONE)] | Annotated[dict[str, T], Tag(BY)],
+    Discriminator(lambda value: BY if isinstance(value, dict) else ONE),
+]
+_FORMS: dict[type, str] = {dict: BY, list: MATRIX, tuple: MATRIX}
+# One value for all pairs of users, values by pairs, or a matrix.
+Temperature = Annotated[
+    Annotated[float, Tag(ONE)]
+    | Annotated[dict[str, float], Tag(BY)]
+    | Annotated[tuple[tuple[float, ...], ...], Tag(MATRIX)],
+    Discriminator(lambda value: _FORMS.get(type(value), ONE)),
 ]
 # The settings that are a ByTask. They are what a recipe of local training consists of, and what
 # the notebook `tuning` compares.
@@ -469,9 +475,7 @@ class Settings(RunSettings):
         self._check_train_samples()
         self._check_own()
         self._check_tasks()
-        check_options(
-            self.options, {name: algorithms.get(name).Options for name in algorithms.names()}
-        )
+        check_options(self.options, algorithms)
         self._check_temperatures(ordered="tau_prime" not in algorithm.ignores and self.others > 1)
         return self
 

@@ -64,7 +64,7 @@ _GONE = {"pooled_stages": "last"}
 
 
 class _FedMuscle(System[Settings]):
-    name, settings, tables, keeps_models = "fedmuscle", Settings, TABLES, True
+    name, settings, tables = "fedmuscle", Settings, TABLES
 
     def key(self, settings: Settings) -> dict[str, Any]:
         """The settings that the algorithm reads, its options, who the users are, and versions."""

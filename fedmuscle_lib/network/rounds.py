@@ -157,7 +157,7 @@ class Rounds:
                     raise RefusedMessage(answer.leaves or "began anew twice")
                 if batch and not answer.began_anew:
                     sent, shape = tensors.get("z"), (batch.size, self.terms.proj_dim)
-                    z = unit_rows(name, sent, shape, str(batch), z.device, NORM_TOLERANCE)
+                    z = unit_rows(name, sent, shape, str(batch), NORM_TOLERANCE)
                 found[user] = answer, z
             except RefusedMessage as error:
                 self._why[user] = line_of(str(error))

@@ -335,7 +335,7 @@ def origins(histories: Sequence[History[Any]]) -> list[str]:
     if earlier := sum(source != SOURCE for source in own):
         sentences.append(
             f"{earlier} of those computed here are by another state of the source code than the"
-            " present one; `python -m fedmuscle_lib runs delete` makes room to compute them again."
+            " present one; without their folders in results/runs they are computed again."
         )
     caveats = dict.fromkeys(caveat for history in histories for caveat in history.caveats)
     return [*sentences, f"Of the shipped runs: {'; '.join(caveats)}."] if caveats else sentences

@@ -157,7 +157,7 @@ def folder_of(path: Path, given: dict[str, Any]) -> str:
     """Return the name of the folder of results that the notebook writes to when it is given
     ``given``.
     """
-    return folder_name(path.stem, given.get("profile", ""), given, among=path.parent)
+    return folder_name(path, given.get("profile", ""), given)
 
 
 def in_reference(path: Path, reference: Path, given: dict[str, Any]) -> list[dict[str, Any]]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,6 @@ import torch
 from fedmuscle_lib.core.files import MANIFEST, Stamp, stamp_of
 from fedmuscle_lib.runs.settings import RunSettings
 from fedmuscle_lib.runs.system import system_of
-
-SPELT = re.compile("[0-9a-f]{16}-[0-9a-f]{8}")  # what every address looks like
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ def cached_digests() -> Iterator[None]:
     """Look at each folder once inside, however many runs read it: a folder of images takes a tenth
     of a second.
     """
-    token = _looked.set({} if _looked.get() is None else _looked.get())
+    token = _looked.set({})
     try:
         yield
     finally:
@@ -92,9 +90,9 @@ def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
     """A hash of names and content of the files of ``folder`` whose name fits the pattern; empty if
     there is none.
 
-    Links are followed, and a folder that several lead to counts once. A file is read again only
-    when what the file system says of it has changed. Manifests of data sets are left out: they say
-    how the files were made, and the files say what they are.
+    Links are followed. A file is read again only when what the file system says of it has changed.
+    Manifests of data sets are left out: they say how the files were made, and the files say what
+    they are.
 
     Args:
         deep: whether files of folders below count too.
@@ -105,27 +103,17 @@ def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
     kept = tuple(
         sorted(
             (path, stamp)
-            for path in _files(folder, deep)
-            if fnmatch(name := os.path.basename(path), pattern)
+            for place, _, names in islice(os.walk(folder, followlinks=True), None if deep else 1)
+            for name in names
+            if fnmatch(name, pattern)
             and name != MANIFEST
-            and (stamp := stamp_of(path)) is not None  # else a link that leads nowhere
+            and (stamp := stamp_of(path := f"{place}/{name}"))  # else a link that leads nowhere
         )
     )
     digest = _content_digest(str(folder), kept) if kept else ""
     if looked is not None:
         looked[folder, pattern, deep] = digest
     return digest
-
-
-def _files(folder: Path, deep: bool) -> Iterator[str]:
-    known = set()
-    for place, folders, names in os.walk(folder, followlinks=True):
-        folders.sort()  # of two ways to a folder, the same one comes first everywhere
-        if not deep or os.path.realpath(place) in known:
-            folders.clear()
-        if os.path.realpath(place) not in known:
-            known.add(os.path.realpath(place))
-            yield from (f"{place}/{name}" for name in names)
 
 
 @lru_cache(maxsize=64)

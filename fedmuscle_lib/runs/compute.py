@@ -6,29 +6,42 @@ An interrupted run is resumed after its last round.
 from __future__ import annotations
 
 import os
+import platform
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pandas as pd
+import torch
+
+from fedmuscle_lib.core import versions
+from fedmuscle_lib.core.errors import Diverged, out_of_memory
 from fedmuscle_lib.core.files import user_path
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.history import History, Origin
-from fedmuscle_lib.runs.loop import train
 from fedmuscle_lib.runs.progress import showing
 from fedmuscle_lib.runs.settings import RunSettings, S
-from fedmuscle_lib.runs.store import Store, default_store
-from fedmuscle_lib.runs.system import Progress, Tick, system_of
+from fedmuscle_lib.runs.store import Entry, Record, Store, default_store
+from fedmuscle_lib.runs.system import Experiment, Progress, Tick, system_of
+
+# Large tensors in huge pages, where Linux grants them on request. Torch reads this when it makes
+# its first tensor.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
-class NotStored(LookupError):
+class NotStored(ValueError):
     """Runs are missing, and the environment says that none is to be computed."""
 
 
 def run(
     settings: S,
     progress: Progress | None = None,
-    wait: bool = True,
     store: Store | None = None,
     save_models: str | Path | None = None,
     on_round: Progress | None = None,
@@ -38,7 +51,6 @@ def run(
     Args:
         settings: what to run; their class says of which system.
         progress: called with a ``Tick`` after every round; by default a bar or a line shows them.
-        wait: for another process that is computing this run; then its result is fetched.
         store: where runs are kept; by default ``default_store()``.
         save_models: folder that the trained models are written to. A run that is stored is computed
             again for it, and compared.
@@ -52,71 +64,41 @@ def run(
         NotOurs: something else lies in the place of the models to be saved.
         Diverged: a local loss, or what a party sends, is no longer finite; the message names the
             party.
-        Busy: ``wait`` is false and another process is computing this run.
-        NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored, or its result was lost after it
-            was stored.
+        NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored.
         ValueError: models are to be saved and the system keeps none, or a stored run that is
             computed again for them has other metrics.
     """
     if save_models is not None:
-        if not system_of(settings).keeps_models:
-            raise ValueError(f"runs of {settings.system} keep no models")
         save_models = user_path(save_models, "save_models")
         system_of(settings).claim(settings, save_models)
         # a folder that can't be made is refused before the run, not after it
         save_models.mkdir(parents=True, exist_ok=True)
-    store, address = store or default_store(), address_of(settings)
-    found = history_at(address, settings, store)
+    store = store or default_store()
+    found = stored(settings, store)
     if found and save_models is None:
         return found
     refuse_to_compute([settings])
-    with showing(1, [settings], progress, on_round) as tell:
-        computed = not found and compute_here(address, settings, store, tell, save_models, wait)
-        history = fetched(address, settings, store)
-        if save_models is not None and not computed:
-            _compute_again(address, history, tell, save_models)
-    return history
-
-
-def _compute_again(address: Address, found: History[S], tell: Progress, models: Path) -> None:
-    """Compute a stored run once more, for its models.
-
-    Raises:
-        ValueError: its metrics are not those that are stored, so that the models are not that
-            run's.
-    """
-    with TemporaryDirectory() as empty:
-        again = Store(Path(empty))
-        compute_here(address, found.settings, again, tell, models=models)
-        metrics = fetched(address, found.settings, again).metrics
-    if not metrics.equals(found.metrics):
+    address = address_of(settings)
+    with showing(1, [settings], progress, on_round) as tell, TemporaryDirectory() as empty:
+        place = Store(Path(empty)) if found else store
+        compute_here(address, settings, place, tell, save_models)
+        history = fetched(address, settings, place)
+    if found and not history.metrics.equals(found.metrics):
         raise ValueError(
-            f"{found.settings.title}: computed again for its models, its metrics are not those of"
-            f" the {found.origin} run ({found.provenance.get('processor')}); the models in {models}"
-            " are those of this machine"
+            f"{settings.title}: computed again for its models, its metrics are not those of the"
+            f" {found.origin} run ({found.provenance.get('processor')}); the models in"
+            f" {save_models} are those of this machine"
         )
+    return found or history
 
 
 def fetched(address: Address, settings: S, store: Store) -> History[S]:
-    """A run that has just been found or computed; raises NotStored if it is there no more."""
-    history = history_at(address, settings, store)
-    if history is None:
-        raise NotStored(
-            f"{settings.title}: its result in {store.root} was lost after it was stored"
-        )
-    return history
-
-
-def stored(settings: S, store: Store | None = None) -> History[S] | None:
-    """The finished run, if there is one, computed here or shipped; computes nothing."""
-    return history_at(address_of(settings), settings, store or default_store())
-
-
-def history_at(address: Address, settings: S, store: Store) -> History[S] | None:
-    """:func:`stored`, for who knows the address already."""
+    """The finished run of an address, computed here or shipped; raises NotStored if there is
+    none.
+    """
     found = store.find(address)
     if found is None:
-        return None
+        raise NotStored(f"{settings.title} is not stored")
     record, entry, caveats = found
     origin: Origin = "shipped" if entry.shipped else "computed"
     return History(
@@ -124,13 +106,19 @@ def history_at(address: Address, settings: S, store: Store) -> History[S] | None
     )
 
 
+def stored(settings: S, store: Store | None = None) -> History[S] | None:
+    """The finished run, if there is one, computed here or shipped; computes nothing."""
+    try:
+        return fetched(address_of(settings), settings, store or default_store())
+    except NotStored:
+        return None
+
+
 def refuse_to_compute(missing: Sequence[RunSettings]) -> None:
     """Raise ``NotStored`` where the environment says that nothing is to be computed."""
     if missing and not may_compute():
-        many = f"{len(missing)} runs are not stored, the first of them"
-        raise NotStored(
-            f"{many if len(missing) > 1 else 'A run is not stored:'} {missing[0].title}"
-        )
+        others = f", nor are {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise NotStored(f"{missing[0].title} is not stored{others}")
 
 
 def may_compute() -> bool:
@@ -144,21 +132,130 @@ def compute_here(
     store: Store,
     tell: Progress,
     models: Path | None = None,
-    wait: bool = True,
-) -> bool:
+) -> None:
     """Compute the run in this process and store it, unless another process has done so in the
-    meantime; return whether it was computed.
-
-    Raises:
-        Busy: ``wait`` is false and another process is computing it.
+    meantime and no models are wanted. Another process that is computing it is waited for.
     """
     entry = store.entry(address)
-    with entry.lock(wait):
-        if store.find(address) is not None:
-            return False
+    with entry.lock():
+        if models is not None or store.find(address) is None:
 
-        def of_this_run(tick: Tick) -> None:
-            tell(replace(tick, address=entry.address))
+            def of_this_run(tick: Tick) -> None:
+                tell(replace(tick, address=entry.address))
 
-        entry.save(train(settings, of_this_run, entry, models).pack())
-        return True
+            entry.save(train(settings, of_this_run, entry, models).pack())
+
+
+# --- round after round
+
+
+def train(
+    settings: RunSettings,
+    tell: Progress = lambda tick: None,
+    entry: Entry | None = None,
+    models: Path | None = None,
+) -> Record:
+    """Train and evaluate, from the last checkpoint on if there is one.
+
+    Args:
+        tell: called with each tick.
+        entry: where checkpoints are kept; none are if it is None.
+        models: folder that the trained models are written to.
+
+    Raises:
+        DataError, OSError: the data or a checkpoint is missing or damaged; the message names the
+            file.
+        Diverged: a local loss, or what a party sends, is no longer finite; the message names the
+            party.
+    """
+    address, system = address_of(settings), system_of(settings)
+    about = {"address": str(address), "system": system.name, "settings": settings.recorded()}
+    with fixed_state(settings.threads):
+        experiment, finished, seconds = _begun(settings, entry)
+        if finished:
+            tell(Tick(settings.title, finished, settings.rounds, resumed=True))
+        for number in range(finished, settings.rounds):
+            began = time.perf_counter()
+            tick = _round(experiment, number)
+            seconds += time.perf_counter() - began
+            if entry is not None:
+                rows = {name: experiment.rows[name] for name in system.tables}
+                so_far = {"finished_rounds": number + 1, "seconds": seconds, "rows": rows}
+                entry.save_checkpoint(experiment.state() | about | so_far)
+            tell(replace(tick, seconds=seconds))
+        tables = {
+            name: pd.DataFrame(experiment.rows[name], columns=list(columns))
+            for name, columns in system.tables.items()
+        }
+        provenance = about | {
+            "versions": system.key(settings)["versions"],
+            "inputs": dict(address.inputs),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(seconds, 1),
+            "peak_memory_bytes": _peak_memory(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "rounding": versions.ROUNDING,
+            "processor": _processor(),
+            "machine": (
+                f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch"
+                " thread(s)"
+            ),
+            "device": settings.device,
+            **experiment.facts(),
+            "source": versions.SOURCE,
+        }
+        if models is not None:
+            system.save(experiment, models)
+    return Record(tables, provenance)
+
+
+def _begun(settings: RunSettings, entry: Entry | None) -> tuple[Experiment, int, float]:
+    """The experiment, its finished rounds and their seconds; from its start if there is no
+    checkpoint that can be read.
+    """
+    begin = partial(system_of(settings).begin, settings)
+    experiment = begin()
+    if entry is None:
+        return experiment, 0, 0.0
+    try:
+        if state := entry.load_checkpoint():
+            experiment.restore(state)
+            experiment.rows.update(state["rows"])
+            return experiment, state["finished_rounds"], state["seconds"]
+    except Exception as error:  # what is restored is whatever lay there
+        if out_of_memory(error):
+            raise
+        entry.set_aside(entry.checkpoint, error)
+        experiment = begin()
+    return experiment, 0, 0.0
+
+
+def _round(experiment: Experiment, number: int) -> Tick:
+    try:
+        return experiment.round(number)
+    except Diverged as error:
+        if (place := f"round {number + 1}") not in str(error):
+            error.args = (f"{error} ({place})",)
+        raise
+
+
+def _peak_memory() -> int:
+    """Return this process's peak memory in bytes; 0 on Windows, which has no ``resource``."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _processor() -> str:
+    """The kind of processor, on which floating-point results depend: its vendor's name, and what
+    torch compiled its kernels for.
+    """
+    name = platform.processor() or platform.machine()
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf8") as file:
+        models = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+        name = next(models, name)
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"

@@ -59,21 +59,17 @@ def showing(
     if progress is None and bar.disable and stored:
         print(f"{stored} of {wanted} stored", flush=True)
 
-    def show(tick: Tick) -> None:
-        before = last.get(tick.address)
-        last[tick.address] = tick
-        finished = stored + sum(tick.round == tick.rounds for tick in last.values())
-        bar.update(max(0, tick.round - (before.round if before else 0)))
-        bar.set_postfix_str(f"{tick.run}: round {tick.round}/{tick.rounds}")
-        bar.set_description(f"{finished} of {wanted} runs")
-        if bar.disable and tick.round == tick.rounds and not tick.resumed and progress is None:
-            done = f"{finished} of {wanted}"
-            print(f"{tick.run}: finished in {tick.seconds:.0f} s ({done})", flush=True)
-
     def tell(tick: Tick) -> None:
-        show(tick)
+        last[tick.address] = tick
+        finished = stored + sum(one.round == one.rounds for one in last.values())
+        bar.n = sum(one.round for one in last.values())
+        bar.set_description(f"{finished} of {wanted} runs", refresh=False)
+        bar.set_postfix_str(f"{tick.run}: round {tick.round}/{tick.rounds}")
         if progress is not None:
             progress(tick)
+        elif bar.disable and tick.round == tick.rounds and not tick.resumed:
+            done = f"{finished} of {wanted}"
+            print(f"{tick.run}: finished in {tick.seconds:.0f} s ({done})", flush=True)
         if on_round is None or tick.resumed:
             return
         try:
@@ -85,9 +81,14 @@ def showing(
     try:
         yield tell
     except KeyboardInterrupt:
-        what_is_left = _left(stored, wanted, list(last.values()))
-        _log.info(what_is_left)  # the command line shows no exception
-        raise Interrupted(what_is_left) from None
+        begun = [tick for tick in last.values() if tick.round < tick.rounds]
+        done = stored + len(last) - len(begun)
+        kept = "; ".join(f"{tick.run}, {tick.round} of {tick.rounds} rounds" for tick in begun)
+        kept = f" Kept of what was begun: {kept}." if kept else ""
+        text = f"Interrupted. {done} of {wanted} runs are stored.{kept}"
+        text += " Run this again to go on from there."
+        _log.info(text)  # the command line shows no exception
+        raise Interrupted(text) from None
     finally:
         bar.close()
 
@@ -101,16 +102,3 @@ def _watched() -> bool:
     return os.environ.get("FEDMUSCLE_PROGRESS") != "lines" and (
         sys.stderr.isatty() or hasattr(shell, "kernel")
     )
-
-
-def _left(before: int, wanted: int, ticks: Sequence[Tick]) -> str:
-    """Say what is kept when ``before`` of the ``wanted`` runs were stored and these ticks are the
-    last of the others.
-    """
-    begun = [tick for tick in ticks if tick.round < tick.rounds]
-    done = before + sum(tick.round == tick.rounds for tick in ticks)
-    kept = "; ".join(f"{tick.run}, {tick.round} of {tick.rounds} rounds" for tick in begun)
-    parts = [f"Interrupted. {done} of {wanted} runs are stored"]
-    if kept:
-        parts.append(f"Kept of what was begun: {kept}")
-    return ". ".join([*parts, "Run this again to go on from there."])

@@ -5,7 +5,6 @@ Each system refines :class:`RunSettings`.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -17,24 +16,20 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from fedmuscle_lib.core.files import ROOT, user_path
+from fedmuscle_lib.core.errors import line_of, prefixed
+from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.registry import check_known, meant, own_options
 
-# In the place of an error: a value of those that a setting has by task, and other kinds of value.
-BY = "by task"
-_TAGS = (BY, "one", "float")
+# In the place of an error: which form a setting has of those that it can have.
+ONE, BY, MATRIX = "one", "by task", "matrix"
 DEVICE = (
     "A torch device, such as `cpu` or `cuda:0`; `auto` takes `cuda:0` if there is one, else `mps`"
     " (Apple's), else `cpu`."
 )
-_PATHS = ("data_dir", "models_path")
-
-V = TypeVar("V")
 
 
 def setting(group: str, default: Any, description: str, open: str = "", **told: Any) -> Any:
@@ -118,13 +113,6 @@ class RunSettings(BaseModel):
         """A profile's values beside what is given."""
         return dict(cls.profiles[profile])
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _with_home_folder(cls, value: V, info: ValidationInfo) -> V | str:
-        if info.field_name in cls.places() and isinstance(value, str | Path):
-            return str(user_path(value))
-        return value
-
     @field_validator("device")
     @classmethod
     def _device_by_name(cls, device: str) -> str:
@@ -140,7 +128,7 @@ class RunSettings(BaseModel):
         """The algorithm's own hyper-parameters, by their names in its Options, where settings have
         ``options``.
         """
-        return own_options(self.model_dump(include={"options"})["options"], self.algorithm)
+        return own_options(vars(self)["options"], self.algorithm)
 
     @property
     def ignored(self) -> Collection[str]:
@@ -199,11 +187,10 @@ class RunSettings(BaseModel):
         nothing, as ``neutral``. At this value it is left out, and the stored runs keep their
         addresses.
         """
-        own = {name: self.about(name) for name in type(self).model_fields}
         neutral = {
             name
-            for name, extra in own.items()
-            if "neutral" in extra and getattr(self, name) == extra["neutral"]
+            for name, value in self
+            if "neutral" in (extra := self.about(name)) and value == extra["neutral"]
         }
         return self.model_dump(mode="json", exclude=exclude | neutral)
 
@@ -223,8 +210,7 @@ def try_device(name: str) -> str:
     try:
         torch.ones(2, device=device).sum().item()  # "meta" has no numbers
     except Exception as error:  # torch has many kinds, of a module that is missing too
-        why = re.split(r"\. |\n", str(error))[0][:200]
-        raise ValueError(f"device: {name!r} can't be used here: {why}") from None
+        raise ValueError(f"device: {name!r} can't be used here: {line_of(str(error))}") from None
     return device
 
 
@@ -248,46 +234,31 @@ def parse(kind: type[M], given: dict[str, Any]) -> M:
 def _explained(error: ValidationError, settings: type[BaseModel]) -> ValueError:
     lines = []
     for item in error.errors():
-        path = [str(part) for part in item["loc"] if part not in _TAGS and "[" not in str(part)]
-        name, fields = ".".join(path), settings.model_fields
-        if len(path) > 1 and item["type"] in ("extra_forbidden", "model_type"):
-            fields = get_args(fields[path[0]].annotation)[-1].model_fields  # of dict[int, a model]
+        name = ".".join(str(part) for part in item["loc"] if part not in (ONE, BY, MATRIX))
         if item["type"] == "extra_forbidden":
-            lines.append(f"unknown setting {name!r}{meant(path[-1], fields)}")
+            lines.append(f"unknown setting {name!r}{meant(name, settings.model_fields)}")
             continue
         message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "model_type":
-            message = f"Input should be an object with {', '.join(fields)}"
         got = "" if item["type"] == "missing" else f" (got {item['input']!r})"
         lines.append(f"{name}: {message}{got}" if name else message)
     return ValueError("; ".join(lines))
 
 
-def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]) -> None:
+def check_options(given: Mapping[str, Any], family: Any) -> None:
     """Check the hyper-parameters of single algorithms, by "algorithm.option".
 
     Args:
-        kinds: each algorithm's own options, by its name.
+        family: a root of algorithms, or its package: ``names()``, and ``get(name)`` with Options.
 
     Raises:
         ValueError: no algorithm has this option, it can't have this value, or options of one
             algorithm contradict each other.
     """
-    for name in given:
-        algorithm = name.partition(".")[0]
-        check_known("options: no algorithm", algorithm, kinds)
-        known = [f"{algorithm}.{option}" for option in kinds[algorithm].model_fields]
-        if not known:
-            raise ValueError(f"options: no {name!r}: {algorithm} has no options of its own")
-        check_known("options: no", name, known)
-    for name, kind in kinds.items():
-        try:
-            kind(**own_options(given, name))
-        except ValidationError as error:
-            wrong = error.errors()[0]
-            where = ".".join([name, *map(str, wrong["loc"][:1])])
-            why = wrong["msg"].removeprefix("Value error, ")
-            raise ValueError(f"options: {where}: {why} (got {wrong['input']!r})") from None
+    for option in given:
+        check_known("options: no algorithm", option.partition(".")[0], family.names())
+    for name in family.names():
+        with prefixed(f"options of {name}", ValueError, ValueError):
+            parse(family.get(name).Options, own_options(given, name))
 
 
 def read_profiles(folder: Path) -> dict[str, dict[str, Any]]:
@@ -297,6 +268,6 @@ def read_profiles(folder: Path) -> dict[str, dict[str, Any]]:
     profiles = {}
     for path in sorted(folder.glob("*.toml")):
         profile = tomllib.loads(path.read_text(encoding="utf8"))
-        places = {name: ROOT / profile[name] for name in _PATHS if name in profile}
+        places = {n: ROOT / v for n, v in profile.items() if n in ("data_dir", "models_path")}
         profiles[path.stem] = profile | places
     return profiles

@@ -14,27 +14,26 @@ import json
 import logging
 import os
 import zipfile
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.errors import line_of, out_of_memory, unreadable
 from fedmuscle_lib.core.files import ROOT, user_path
-from fedmuscle_lib.runs.address import SPELT, Address
-from fedmuscle_lib.runs.archive import ARCHIVE, archive, unzipped, write_archive, zipped
+from fedmuscle_lib.runs.address import Address
 from fedmuscle_lib.runs.system import named
 
-RUN, CHECKPOINT, _LOCK = "run.zip", "checkpoint.pt", "lock"
-_OWN = [_LOCK] + [  # all that lies in a run's folder, and what a kill may leave there
-    form.format(name) for name in (RUN, CHECKPOINT) for form in ("{}", "{}.damaged*", ".{}-*")
-]
+RUN = "run.zip"
+ARCHIVE = "runs.zip"  # of a profile's shipped runs, beside its notebooks' folders
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # of files in a zip, so that equal runs are equal files
 _UNNAMED = "fedmuscle"  # the system of stored runs that name none: there was no other
 _log = logging.getLogger("fedmuscle")
 
@@ -78,23 +77,23 @@ class Entry:
 
     Attributes:
         address: of the run.
-        folder: where its files are, or None for a shipped run.
         path: the finished run's file, or the archive that a shipped run is in.
+        shipped: whether it came with the repository; such a run is only read.
     """
 
     address: str
-    folder: Path | None
     path: Path
+    shipped: bool = False
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file of the run's last checkpoint."""
+        return self.path.with_name("checkpoint.pt")
 
     @property
     def done(self) -> bool:
         """Return whether the run is finished."""
         return self.path.exists()
-
-    @property
-    def shipped(self) -> bool:
-        """Return whether it came with the repository."""
-        return self.folder is None
 
     def facts(self) -> dict[str, Any]:
         """Return what the run, or its last checkpoint, says of itself: its "system", its
@@ -103,7 +102,7 @@ class Entry:
         facts: dict[str, Any] = {}
         if record := self.read():
             facts = record.provenance
-        elif self.folder:
+        else:
             with suppress(Exception):  # a damaged checkpoint is renamed when the run goes on
                 facts = self.load_checkpoint() or {}
         return {"system": _UNNAMED, "settings": {}, **facts}
@@ -113,69 +112,38 @@ class Entry:
         if not self.done:
             return None
         try:
-            packed_run = self.path.read_bytes() if self.folder else archive(self.path)[self.address]
-            return Record.unpack(packed_run)
+            read = archive(self.path)[self.address] if self.shipped else self.path.read_bytes()
+            return Record.unpack(read)
         except Exception as error:  # what is read is whatever lies there
             if out_of_memory(error):
                 raise
-            self._set_aside(self.path, error)
+            self.set_aside(self.path, error)
             return None
 
-    @contextmanager
-    def lock(self, wait: bool = True) -> Iterator[None]:
-        """Hold the run for this process; the operating system releases it if the process dies.
-
-        Raises:
-            Busy: ``wait`` is false and another process holds it.
+    def lock(self) -> FileLock:
+        """Hold the run for this process, after another one that does; the operating system releases
+        it if the process dies.
         """
-        folder = self._own_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            held = FileLock(str(folder / _LOCK)).acquire(timeout=-1 if wait else 0)
-        except Timeout:
-            raise Busy(f"{folder}: another process is computing this run") from None
-        with held:
-            yield
+        return FileLock(self.path.with_name("lock"))
 
     def save(self, content: bytes) -> None:
         """Store a finished run, as :meth:`Record.pack` gives it; it then has no checkpoint."""
-        files.put(self._own_folder() / RUN, content)
-        (self._own_folder() / CHECKPOINT).unlink(missing_ok=True)
+        files.put(self.path, content)
+        self.checkpoint.unlink(missing_ok=True)
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         """Keep the state of a run in progress: tensors and plain containers."""
-        files.put(self._own_folder() / CHECKPOINT, packed(state))
+        files.put(self.checkpoint, packed(state))
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The last checkpoint, if there is one; raises ValueError if it can't be read."""
-        path = self._own_folder() / CHECKPOINT
-        return unpacked(path.read_bytes()) if path.exists() else None
+        return unpacked(self.checkpoint.read_bytes()) if self.checkpoint.exists() else None
 
-    def discard_checkpoint(self, error: Exception) -> None:
-        """Rename a checkpoint that the run can't resume from, with a warning."""
-        self._set_aside(self._own_folder() / CHECKPOINT, error)
-
-    def delete(self) -> None:
-        """Remove the run and what was kept of it; whatever else lies in its folder stays.
-
-        Raises:
-            Busy: a process is computing it.
-        """
-        folder = self._own_folder()
-        with self.lock(wait=False), suppress(OSError):  # something is left in the folder
-            for path in [path for name in _OWN for path in folder.glob(name)]:
-                path.unlink()
-            folder.rmdir()
-
-    def _own_folder(self) -> Path:
-        if self.folder is None:
-            raise PermissionError(f"{self.path}: a shipped run is only read")
-        return self.folder
-
-    def _set_aside(self, path: Path, error: Exception) -> None:
+    def set_aside(self, path: Path, error: Exception) -> None:
+        """Rename the run's file or its checkpoint, which can't be used, with a warning."""
         why = f"{type(error).__name__}: {line_of(str(error))}"
         _log.warning("%s can't be read (%s); the run is computed again", path, why)
-        if self.folder is not None:
+        if not self.shipped:
             with suppress(OSError):  # another reader was first, or the store is only read
                 os.replace(path, path.with_name(f"{path.name}.damaged"))
 
@@ -199,6 +167,52 @@ def unpacked(content: bytes) -> dict[str, Any]:
     return state
 
 
+def zipped(members: Mapping[str, bytes], method: int) -> bytes:
+    """A zip of files; equal files give equal bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, content in members.items():
+            file.writestr(zipfile.ZipInfo(name, _EPOCH), content, method)
+    return buffer.getvalue()
+
+
+def unzipped(file: Path | io.BytesIO) -> dict[str, bytes]:
+    """The files of a zip, by name; raises what ``zipfile`` does if a checksum is wrong."""
+    with zipfile.ZipFile(file) as content:
+        return {name: content.read(name) for name in content.namelist()}
+
+
+def archive(path: Path) -> Mapping[str, bytes]:
+    """A profile's shipped runs by address, packed; none where there is no archive.
+
+    Raises:
+        DataError: naming the archive, which can't be read.
+    """
+    stamp = files.stamp_of(path)
+    return _archive(path, stamp) if stamp else {}
+
+
+@lru_cache(maxsize=8)
+def _archive(path: Path, stamp: files.Stamp) -> dict[str, bytes]:
+    """An archive while its stamp stays the same."""
+    with unreadable(f"{path}: not a readable archive of runs"):
+        return {
+            name.removesuffix(".zip"): content
+            for name, content in unzipped(path).items()
+            if name.endswith(".zip")
+        }
+
+
+def write_archive(path: Path, runs: Mapping[str, bytes]) -> None:
+    """Replace an archive by these runs, packed, by address.
+
+    They are stored as they are: packing them again saves little, and git keeps a run that stays
+    only once.
+    """
+    members = {f"{address}.zip": runs[address] for address in sorted(runs)}
+    files.put(path, zipped(members, zipfile.ZIP_STORED))
+
+
 @dataclass(frozen=True)
 class Store:
     """A store of runs.
@@ -213,8 +227,7 @@ class Store:
 
     def entry(self, address: Address | str) -> Entry:
         """The run's place in the writable folder."""
-        folder = self.root / str(address)
-        return Entry(str(address), folder, folder / RUN)
+        return Entry(str(address), self.root / str(address) / RUN)
 
     def find(self, address: Address) -> tuple[Record, Entry, tuple[str, ...]] | None:
         """The finished run, where it was found, and what differs between here and where it was
@@ -240,32 +253,26 @@ class Store:
 
         A folder whose name is no address is no run.
         """
-        if self.root.is_dir():
-            for folder in sorted(self.root.iterdir()):
-                if SPELT.fullmatch(folder.name) and folder.is_dir():
-                    yield self.entry(folder.name)
+        for folder in sorted(self.root.glob("-".join(["[0-9a-f]" * 16, "[0-9a-f]" * 8]))):
+            yield self.entry(folder.name)
         yield from self._shipped_entries()
 
-    def ship(self, addresses: Collection[str], path: Path, keep: Collection[str] = ()) -> list[str]:
-        """Make the archive ``path`` hold these finished runs and, of the others that it has, those
-        to keep; return the ones it loses.
+    def ship(self, addresses: Collection[str], path: Path) -> None:
+        """Add these finished runs to the archive ``path``.
 
         Raises:
             FileNotFoundError: there is no such run, or it is not finished or can't be read.
         """
-        before = archive(path)
-        runs = {name: before[name] for name in before if name in {*addresses, *keep}}
-        for entry in map(self.entry, sorted(set(addresses) - runs.keys())):
+        runs = dict(archive(path))
+        for entry in map(self.entry, set(addresses) - runs.keys()):
             if not entry.read():
                 raise FileNotFoundError(f"{entry.path}: no finished run")
             runs[entry.address] = entry.path.read_bytes()
-        if runs.keys() != before.keys():
-            write_archive(path, runs)
-        return [name for name in before if name not in runs]
+        write_archive(path, runs)
 
     def _shipped_entries(self) -> Iterator[Entry]:
         for path in self.shipped:
-            yield from (Entry(address, None, path) for address in archive(path))
+            yield from (Entry(address, path, shipped=True) for address in archive(path))
 
 
 def _differences(provenance: dict[str, Any], here: Address) -> tuple[str, ...] | None:
@@ -273,13 +280,9 @@ def _differences(provenance: dict[str, Any], here: Address) -> tuple[str, ...] |
     other things.
     """
     there, ours = provenance["inputs"], dict(here.inputs)
-    if ours.keys() != there.keys() or any(
-        ours.get(name) and ours[name] != digest for name, digest in there.items()
-    ):
+    if ours.keys() != there.keys() or any(ours[name] not in ("", there[name]) for name in there):
         return None
-    absent = dict.fromkeys(
-        name.partition("/")[0] for name, digest in there.items() if digest and not ours.get(name)
-    )
+    absent = dict.fromkeys(name.partition("/")[0] for name in there if ours[name] != there[name])
     caveats = [
         f"files in {name}/ are missing on this machine, so shipped results are shown"
         for name in absent
@@ -294,6 +297,6 @@ def default_store() -> Store:
     FEDMUSCLE_SHIPPED is 0.
     """
     root = os.environ.get("FEDMUSCLE_RUNS") or ROOT / "results/runs"
-    alone = os.environ.get("FEDMUSCLE_SHIPPED") == "0"
-    shipped = () if alone else tuple(sorted(ROOT.glob(f"figures/*/{ARCHIVE}")))
-    return Store(user_path(root), shipped)
+    shipped = os.environ.get("FEDMUSCLE_SHIPPED") != "0"
+    archives = sorted(ROOT.glob(f"figures/*/{ARCHIVE}")) if shipped else ()
+    return Store(user_path(root), tuple(archives))

@@ -59,10 +59,6 @@ class Tick:
     resumed: bool = False
     address: str = ""
 
-    def __str__(self) -> str:
-        where = "resumed after round" if self.resumed else "round"
-        return f"{self.run}: {where} {self.round}/{self.rounds}, {self.seconds:.0f} s"
-
 
 Progress = Callable[[Tick], object]
 
@@ -123,13 +119,11 @@ class System(ABC, Generic[S]):
         tables: of its runs, with the type of each column: int, float, bool or str. All have a
             column "round", and no number in "metrics" may be infinite or missing. Stored runs are
             read by it.
-        keeps_models: whether :meth:`save` can write a run's models.
     """
 
     name: ClassVar[str]
     settings: type[S]
     tables: ClassVar[Tables]
-    keeps_models: ClassVar[bool] = False
 
     @abstractmethod
     def key(self, settings: S) -> dict[str, Any]:
@@ -159,8 +153,9 @@ class System(ABC, Generic[S]):
 
         Raises:
             NotOurs: it would; the message names it.
+            ValueError: the system keeps no models, as by default.
         """
-        raise NotImplementedError
+        raise ValueError(f"runs of {self.name} keep no models")
 
     def save(self, experiment: Experiment, folder: Path) -> None:
         """Write the trained models of a finished run.

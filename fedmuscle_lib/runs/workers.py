@@ -92,9 +92,10 @@ def run_all(
     # local training is the same run whatever the public set
     runs: dict[Address, S] = dict(zip(addresses, wanted, strict=True))
     missing = {address: one for address, one in runs.items() if store.find(address) is None}
-    refuse_to_compute(list(missing.values()))
-    at_a_time = _affordable(list(missing.values()))
-    with showing(len(runs), list(missing.values()), progress, on_round) as tell:
+    to_compute = list(missing.values())
+    refuse_to_compute(to_compute)
+    at_a_time = _affordable(to_compute)
+    with showing(len(runs), to_compute, progress, on_round) as tell:
         if missing and (scheduler or at_a_time > 1):
             with _client(at_a_time, scheduler) as client:
                 _compute_there(missing, store, tell, client)
@@ -192,39 +193,28 @@ def _compute_there(
         ): (address, run)
         for address, run in runs.items()
     }  # fmt: skip
-    last_alive = time.monotonic()
     while waiting:
         ended = [future for future in waiting if future.done()]  # their ticks came before
         while not ticks.empty():
             tell(ticks.get())
-        for future in ended:
-            address, run = waiting.pop(future)
-            try:
-                content = future.result()
-            except distributed.KilledWorker:
-                raise _ended(run) from None
-            except distributed.CancelledError:
-                raise ChildProcessError("the scheduler of the workers is gone") from None
-            if not store.entry(address).done:
-                store.entry(address).save(content)
-        if _alive(client):
-            last_alive = time.monotonic()
-        elif waiting and time.monotonic() - last_alive > _SECONDS_TO_RESTART:
-            raise _ended(next(iter(waiting.values()))[1])
+        try:
+            for future in ended:
+                address, run = waiting.pop(future)
+                store.entry(address).save(future.result())
+            if waiting and client.cluster:  # which a scheduler of somebody else's is not
+                _, run = next(iter(waiting.values()))
+                client.wait_for_workers(1, _SECONDS_TO_RESTART)
+        except (
+            distributed.KilledWorker,
+            distributed.CancelledError,
+            distributed.exceptions.WorkerStartTimeoutError,
+        ):
+            raise ChildProcessError(
+                f"{run.title}: the process that computed it, or the scheduler, was ended again and"
+                " again, as happens when memory runs out"
+            ) from None
         if not ended:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
-
-
-def _alive(client: Client) -> bool:
-    """Return whether a worker of this process has started; True where others start them."""
-    return not client.cluster or bool(client.cluster.scheduler.workers)
-
-
-def _ended(run: RunSettings) -> ChildProcessError:
-    return ChildProcessError(
-        f"{run.title}: the process that computed it was ended again and again, as happens when"
-        " memory runs out"
-    )
 
 
 def _work(

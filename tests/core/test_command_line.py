@@ -13,7 +13,7 @@ from fedmuscle_lib.core.command_line import carried_out
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.notebooks import results_folder
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.runs import SYSTEMS, default_store, named
+from fedmuscle_lib.runs import default_store
 
 
 @pytest.fixture(autouse=True)
@@ -32,14 +32,6 @@ def test_a_tilde_is_the_home_folder_and_no_value_is_empty(tmp_path, line, code):
         assert folder == tmp_path / "a"
 
     assert carried_out(app, line, "go") == code
-
-
-@pytest.mark.parametrize("system", [named(name).settings for name in SYSTEMS])
-def test_every_place_of_settings_may_begin_with_a_tilde(system, tmp_path):
-    for name in system.places():
-        assert getattr(system(**{name: "~/data"}), name) == tmp_path / "data"
-        with pytest.raises(ValueError, match="the path is empty"):
-            system(**{name: ""})
 
 
 def test_functions_and_the_environment_read_paths_alike(monkeypatch, tmp_path):

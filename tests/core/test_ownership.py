@@ -5,13 +5,10 @@ from pathlib import Path
 import pytest
 
 from data_prep.__main__ import main as prepare
-from fedmuscle_lib.core.files import put
 from fedmuscle_lib.core.ownership import (
     NotOurs,
     refuse_other_file,
     refuse_others,
-    scratch,
-    sweep,
 )
 
 
@@ -41,21 +38,6 @@ def test_a_file_that_begins_otherwise_is_refused(folder):
     for other in (folder / "ours", folder):
         with pytest.raises(NotOurs, match="not what this command wrote"):
             refuse_other_file(other, b"year")
-
-
-def test_a_link_is_not_replaced_by_a_file(folder, tmp_path):
-    (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(FileExistsError, match="a link"):
-        put(tmp_path / "link", b"")
-    assert files(folder) == {"ours": "1", "thesis": "years"}
-
-
-def test_what_a_kill_left_is_swept(tmp_path):
-    with scratch(tmp_path, "mini") as place:
-        place.rename(tmp_path / ".mini-12345678")
-        place.mkdir()
-    sweep(tmp_path, "mini")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_world_is_not_made_in_a_folder_of_somebody_else(folder, capsys):

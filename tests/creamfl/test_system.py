@@ -34,7 +34,7 @@ from fedmuscle_lib.runs.address import address_of
         ({"clients": {"image": 3}}, "clients: unknown kind 'image'; did you mean 'images'"),
         ({"clients": {"images": -1}}, "greater than or equal to 0"),
         ({"participants": 36}, "participants: 36 of 35 clients"),
-        ({"options": {"creamfl.tua": 1}}, "options: no 'creamfl.tua'"),
+        ({"options": {"creamfl.tua": 1}}, "options of creamfl: unknown setting 'tua'"),
         ({"networks": {"images.texts": "gru-tiny"}}, r"networks: no party has 'images\.texts'"),
     ],
 )

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from data_prep.__main__ import app as preparation
 from fedmuscle_lib.__main__ import main
-from fedmuscle_lib.cli import app
+from fedmuscle_lib.cli.commands import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]

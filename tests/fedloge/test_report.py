@@ -151,7 +151,7 @@ def test_an_arm_that_the_profile_has_anyway_runs_once(monkeypatch):
         *product(names, (0,)),
         *product(names, (1,)),
     ]
-    with pytest.raises(ValueError, match="no 'fedloge.nrm'; did you mean 'fedloge.norm'"):
+    with pytest.raises(ValueError, match="options of fedloge: unknown setting 'nrm'"):
         arms.run_methods({}, ["fedloge, nrm 1"], [0])
 
 

@@ -45,13 +45,10 @@ from fedmuscle_lib.fedmuscle.system import SYSTEM
         ({"others": 6}, "others: M = 6, but a user has only 5 other users in setup1"),
         ({"users": (4, 5, 6)}, "only 2 other users in setup1; --others 2 takes them all"),
         ({"users": (4,)}, "only 0 other users in setup1; name more users"),
-        ({"own": {"4": {"foldr": "x"}}}, "unknown setting 'own.4.foldr'; did you mean 'folder'"),
-        (
-            {"own": {"4": "folder"}},
-            "^own.4: Input should be an object with folder, classes, client .got 'folder'",
-        ),
-        ({"options": {"fedmuscle.tauu": 1}}, "no 'fedmuscle.tauu': fedmuscle has no options of"),
-        ({"options": {"sage.treshold": 1}}, "'sage.treshold'; did you mean 'sage.threshold'"),
+        ({"own": {"4": {"foldr": "x"}}}, "unknown setting 'own.4.foldr'"),
+        ({"own": {"4": "folder"}}, "^own.4: Input should be a valid dictionary .*got 'folder'"),
+        ({"options": {"fedmuscle.tauu": 1}}, "options of fedmuscle: unknown setting 'tauu'"),
+        ({"options": {"sage.treshold": 1}}, "of sage: .*'treshold'; did you mean 'threshold'"),
         ({"options": {"sagee.mu": 1}}, "options: no algorithm 'sagee'; did you mean 'sage'"),
         (
             {"batch_size": 64, "public_size": 63},
@@ -163,7 +160,7 @@ def test_given_options_join_the_profiles_and_win(monkeypatch):
     assert Settings(**Settings().model_dump()) == Settings()
     assert parse({"profile": "paper"}).options == {}
     monkeypatch.setitem(PROFILES["mini"], "options", {"simclr.taw": 0.1})
-    with pytest.raises(ValueError, match="options: no 'simclr.taw'; did you mean 'simclr.tau'"):
+    with pytest.raises(ValueError, match="options of simclr: unknown setting 'taw'"):
         parse({})
 
 

@@ -44,7 +44,7 @@ def test_another_seed_is_another_address(settings, seed):
 @given(st.integers(2, 9), st.data())
 def test_drawn_peers_are_others_each_once_and_as_many_as_asked(n, data):
     users, m = list(range(1, n + 1)), data.draw(st.integers(1, n - 1))
-    server = Server(users, m, 8, (data.draw(st.integers(0, 2**32)),), "cpu")
+    server = Server(users, m, 8, (data.draw(st.integers(0, 2**32)),))
     user, round, epoch = (
         data.draw(strategy)
         for strategy in (st.sampled_from(users), st.integers(0, 500), st.integers(0, 5))
@@ -59,7 +59,7 @@ def test_every_set_of_peers_is_drawn_equally_often(n, m):
     """Chi squared over 600 rounds, at four standard deviations; the draws are those of seed 0, so
     that the test can't fail by chance.
     """
-    server = Server(list(range(n)), m, 8, (0,), "cpu")
+    server = Server(list(range(n)), m, 8, (0,))
     counts = Counter(frozenset(server.draw_others(0, round, 0)) for round in range(600))
     assert len({server.draw_others(0, 0, epoch) for epoch in range(20)}) > 1
     cells = comb(n - 1, m)

@@ -24,7 +24,7 @@ from fedmuscle_lib.models.efficientnet_lite import (
     scaled,
 )
 from fedmuscle_lib.models.hybrid_vit import HybridViT, HybridViTConfig, HybridViTModel
-from fedmuscle_lib.runs.archive import ARCHIVE
+from fedmuscle_lib.runs.store import ARCHIVE
 
 STAGES = {
     "in_channels": [32, 8, 8, 16, 16],

@@ -155,6 +155,6 @@ def test_an_arm_that_would_squeeze_the_others_is_cut_off_with_an_arrow_and_its_n
     )
     figure = style.housed(style.forest)(rows, plots.styles(rows.arm), clip=True)
     (ax,) = figure.axes
-    assert ax.get_xlim()[0] > -2 and [text.get_text() for text in ax.texts] == ["-80"]
+    assert ax.get_xlim()[0] > -10 and [text.get_text() for text in ax.texts] == ["◂ -80"]
     whole = style.housed(style.forest)(rows, plots.styles(rows.arm)).axes[0]
     assert whole.get_xlim()[0] < -100 and not whole.texts

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fedmuscle_lib import run
 from fedmuscle_lib.runs import Tick, named
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.runs.loop import train
+from fedmuscle_lib.runs.compute import train
 from fedmuscle_lib.runs.store import packed
 
 
@@ -24,13 +24,13 @@ def test_a_checkpoint_that_can_not_be_read_is_renamed_and_the_run_starts_again(
 ):
     s = settings(algorithm="local", users=(6,), rounds=1, train_samples={"IC10": 32})
     entry = store.entry(address_of(s))
-    entry.folder.mkdir(parents=True)
-    (entry.folder / "checkpoint.pt").write_bytes(content)
+    entry.path.parent.mkdir(parents=True)
+    (entry.path.parent / "checkpoint.pt").write_bytes(content)
     ticks: list[Tick] = []
     run(s, progress=ticks.append, store=store)
     assert [tick.round for tick in ticks] == [1] and not ticks[0].resumed
     assert "checkpoint.pt can't be read" in caplog.text
-    assert (entry.folder / "checkpoint.pt.damaged").exists()
+    assert (entry.path.parent / "checkpoint.pt.damaged").exists()
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from fedmuscle_lib import run
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.fedmuscle.system import TABLES
-from fedmuscle_lib.runs import Busy, Record, Store, stored
+from fedmuscle_lib.runs import Record, Store, stored
 from fedmuscle_lib.runs.address import Address, address_of
-from fedmuscle_lib.runs.archive import archive, write_archive
+from fedmuscle_lib.runs.store import archive, write_archive
 
 HERE = Address("0123456789abcdef", (("data", "d1"), ("model", "m1")), "2.13")
 
@@ -160,21 +160,3 @@ def test_shipping_refuses_what_is_not_finished_or_not_whole(layered, tmp_path):
     with pytest.raises(FileNotFoundError, match="no finished run"):
         layered.ship([str(HERE)], tmp_path / "new.zip")
     assert not (tmp_path / "new.zip").exists()
-
-
-def test_deleting_takes_a_run_and_its_checkpoint(layered):
-    entry = layered.entry(HERE)
-    with entry.lock():
-        entry.save(record().pack())
-        entry.save_checkpoint({})
-    entry.delete()
-    assert not entry.folder.exists()
-    with pytest.raises(PermissionError, match="shipped"):
-        next(layered.entries()).delete()
-
-
-def test_a_run_that_is_being_computed_is_not_deleted(layered):
-    entry = layered.entry(HERE)
-    with entry.lock(), pytest.raises(Busy):
-        layered.entry(HERE).delete()
-    assert entry.folder.exists()

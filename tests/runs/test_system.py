@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedmuscle_lib import Store, run, run_all
-from fedmuscle_lib.cli.runs import changed
+from fedmuscle_lib.cli.runs import described
 from fedmuscle_lib.runs import (
     Experiment,
     Interrupted,
@@ -107,7 +107,7 @@ def walking(monkeypatch) -> None:
 def test_another_kind_of_federation_is_run_stored_and_read_in_its_own_columns(store):
     ticks = []
     history = run(Walk(), progress=ticks.append, store=store)
-    assert str(ticks[-1]).startswith("walk seed 0: round 4/4, ")
+    assert (ticks[-1].run, ticks[-1].round, ticks[-1].rounds) == ("walk seed 0", 4, 4)
     assert list(history.metrics.columns) == ["round", "place"] and len(history.costs) == 12
     assert history.final()["round"].tolist() == [4]
     assert history.provenance["system"] == "walk" and history.provenance["shoes"] == "none"
@@ -137,7 +137,7 @@ def test_a_stored_run_of_a_system_that_there_is_not_counts_as_missing(store, mon
     monkeypatch.delitem(system.SYSTEMS, "walk")
     assert Store(store.root).find(address) is None
     assert "unknown system 'walk'" in caplog.text
-    assert changed({"profile": "mini", "walkers": 4}, "walk") == "", "and can be listed"
+    assert described({"profile": "mini", "walkers": 4}, "walk") == "", "and can be listed"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.core.tensors import Numbers
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import (
     NO_ALIGNMENT,
     Algorithm,
@@ -180,9 +179,8 @@ class CoFED(MadeUpLabels):
                 self.settings.public_size,
                 task.decisions(torch.zeros(1, len(group.space.classes))).shape[1],
             )
-            valid = Numbers(-1, task.outcomes - 1, whole=True)
             votes = [
-                server.take(c.user.number, round, cast, shape, "votes", valid)
+                server.take(c.user.number, round, cast, shape, "votes", whole=True)
                 for c, cast in zip(group.clients, votes, strict=True)
             ]
         labels = merge(torch.stack(votes), task.outcomes, self.options.quorum)

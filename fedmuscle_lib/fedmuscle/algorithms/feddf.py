@@ -13,7 +13,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.core.tensors import Numbers
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import (
     NO_ALIGNMENT,
     Algorithm,
@@ -26,10 +25,6 @@ from fedmuscle_lib.tasks import Classification
 
 if TYPE_CHECKING:
     from fedmuscle_lib.fedmuscle.client import Client
-
-# A model's outputs. None that learns has larger ones; a few larger ones would overflow where users'
-# outputs are added up.
-_OUTPUTS = Numbers(-1e6, 1e6)
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ def predictions(group: Group, round: int, public_size: int) -> list[Tensor]:
     """Outputs of each user of a group, as the server takes them: :class:`Predict`."""
     shape = (public_size, len(group.space.classes))
     return [
-        group.server.take(c.user.number, round, c.do(Predict()), shape, "predictions", _OUTPUTS)
+        group.server.take(c.user.number, round, c.do(Predict()), shape, "predictions")
         for c in group.clients
     ]
 

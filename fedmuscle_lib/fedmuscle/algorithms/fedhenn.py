@@ -12,7 +12,6 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib.core.randomness import permutation
-from fedmuscle_lib.core.tensors import Numbers
 from fedmuscle_lib.fedmuscle import objectives
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import (
     NO_ALIGNMENT,
@@ -20,7 +19,6 @@ from fedmuscle_lib.fedmuscle.algorithms.algorithm import (
     ClientSide,
     Federation,
 )
-from fedmuscle_lib.muscle import NORM_TOLERANCE
 
 if TYPE_CHECKING:
     from fedmuscle_lib.fedmuscle.client import Client
@@ -55,10 +53,6 @@ class _Pulled(ClientSide):
             return own() + self.weight * (1 - objectives.cka(z @ z.T, self.mean))
 
         return client.step(("pulled", len(rows), len(self.samples)), loss)
-
-
-# Products of rows of unit norm.
-_COSINES = Numbers(-((1 + NORM_TOLERANCE) ** 2), (1 + NORM_TOLERANCE) ** 2)
 
 
 class FedHeNN(Algorithm):
@@ -106,7 +100,7 @@ class FedHeNN(Algorithm):
         rows = permutation(s.public_size, "alignment set", s.seed, round)[:n]
         sent = {c.user.number: c.do(_Similarities(rows)) for c in federation.clients}
         kernels = [
-            server.take(user, round, kernel, (n, n), "similarities", _COSINES)
+            server.take(user, round, kernel, (n, n), "similarities")
             for user, kernel in sent.items()
         ]
         mean = torch.stack(kernels).mean(0)
