@@ -15,7 +15,7 @@ from fedmuscle_lib.report.results import RIVALS, delta_of_worlds
 
 ABOUT = (
     "Six users (Setup1); the public set is Pascal VOC, or what stands for it in a generated world;"
-    " 95 % intervals over 3 to 5 seeds."
+    " 95 % intervals over 3 to 10 seeds."
 )
 
 
