@@ -54,9 +54,7 @@ def command(
         verdict = f"within the tolerance, by {largest:.3g} at most" if largest else "equal"
         if differences:
             verdict, code = "; ".join(["differs", *differences]), FAILURE
-        s = history.settings
-        labels = " ".join(getattr(s, name) for name in s.labels)
-        print(f"{history.provenance['address']} {labels} seed {s.seed}: {verdict}", flush=True)
+        print(f"{history.provenance['address']} {history.settings.title}: {verdict}", flush=True)
     raise typer.Exit(code)
 
 

@@ -83,11 +83,10 @@ def _source_of(module: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def _whole_source() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        digest.update(path.relative_to(PACKAGE).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
-SOURCE = _whole_source()  # as imported; an edit afterwards does not change it
+# SHA-256 of the library as it was imported; an edit afterwards does not change it.
+SOURCE = hashlib.sha256(
+    b"".join(
+        path.relative_to(PACKAGE).as_posix().encode() + path.read_bytes()
+        for path in sorted(PACKAGE.rglob("*.py"))
+    )
+).hexdigest()

@@ -236,4 +236,4 @@ def test_shipped_runs_of_both_systems_are_verified(
     assert main(command.split()) == 0
     _, *lines = capsys.readouterr().out.splitlines()
     told = sorted(line.partition(" ")[2] for line in lines if line.endswith(": equal"))
-    assert told == ["fedavg glyphs seed 0: equal", "local voc setup1 seed 0: equal"]
+    assert told == ["fedavg glyphs seed 0: equal", "local voc seed 0: equal"]
