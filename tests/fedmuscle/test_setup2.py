@@ -11,7 +11,7 @@ from fedmuscle_lib import run
 from fedmuscle_lib.data.encodings import Tokens
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.settings import parse
-from fedmuscle_lib.models import load_backbone, load_tokenizer
+from fedmuscle_lib.models import load_tokenizer
 from fedmuscle_lib.models.text import padding
 
 SMALL = {
