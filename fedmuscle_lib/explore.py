@@ -19,11 +19,9 @@ from matplotlib.figure import Figure
 
 from fedmuscle_lib import plots, report
 from fedmuscle_lib.data.public import PUBLIC_SETS, images_of
-from fedmuscle_lib.fedmuscle.arms import settings_of
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.fedmuscle.setups import SETUPS, User
-from fedmuscle_lib.runs import History, Tick, run, stored
-from fedmuscle_lib.runs.address import question_of
+from fedmuscle_lib.runs import History, Tick, run
 from fedmuscle_lib.tasks import TASKS
 
 _OWN = {"evaluate_every": 1}  # a curve has a point a round
@@ -77,9 +75,7 @@ class Explorer:
         self.figure: Figure | None = None
         self._given = _OWN | given
         shown = parse(self._given)
-        self._curves: dict[
-            tuple[str, bool], pd.DataFrame
-        ] = {}  # by algorithm, and whether it is another stored run's
+        self._curves: dict[str, pd.DataFrame] = {}  # by algorithm
         self._thread, self._stopping = Thread(), False
         self.controls, self.models = _controls(shown), _models(shown)
         self._go = ipywidgets.Button(description="Run", button_style="primary")
@@ -142,14 +138,8 @@ class Explorer:
         """
         chosen = self.settings()
         self._stopping, self._curves = False, {}
-        if other := _to_compare(chosen):
-            self._curves[chosen.algorithm, True] = _curve(other).query(
-                "user in @users", local_dict={"users": _numbers(chosen)}
-            )
         arms = dict.fromkeys((report.BASELINE, chosen.algorithm))
-        self._conclude(
-            [self._one(chosen.model_copy(update={"algorithm": name})) for name in arms], other
-        )
+        self._conclude([self._one(chosen.model_copy(update={"algorithm": name})) for name in arms])
 
     def _one(self, settings: Settings) -> History[Settings]:
         history = run(
@@ -157,47 +147,34 @@ class Explorer:
             progress=lambda tick: self._say(str(tick)),
             on_round=lambda tick: self._on_round(settings, tick),
         )
-        self._curves[settings.algorithm, False] = _curve(history)
-        self._draw(settings)
+        metrics = history.metrics
+        self._curves[settings.algorithm] = metrics[metrics.phase == report.HEADLINE]
+        self._draw()
         return history
 
     def _on_round(self, settings: Settings, tick: Tick) -> None:
         """Draw a round that was computed and kept; end the run there if that was asked for."""
-        key = settings.algorithm, False
-        self._curves[key] = pd.concat([self._curves.get(key), _points(settings, tick)])
-        self._draw(settings)
+        name = settings.algorithm
+        self._curves[name] = pd.concat([self._curves.get(name), _points(settings, tick)])
+        self._draw()
         if self._stopping:
             raise KeyboardInterrupt
 
-    def _draw(self, settings: Settings) -> None:
-        rows = [
-            curve.assign(algorithm=name, stored=other)
-            for (name, other), curve in self._curves.items()
-        ]
-        self.figure = plots.user_curves(pd.concat(rows), settings.rounds)
+    def _draw(self) -> None:
+        rows = [curve.assign(algorithm=name) for name, curve in self._curves.items()]
+        self.figure = plots.user_curves(pd.concat(rows))
         png = BytesIO()
         self.figure.savefig(png, format="png", dpi=100)
         self._image.value = png.getvalue()
 
-    def _conclude(
-        self, histories: list[History[Settings]], other: History[Settings] | None
-    ) -> None:
-        """Say what Delta is and what the dashed line is, and add a row to the runs that were
-        tried.
-        """
+    def _conclude(self, histories: list[History[Settings]]) -> None:
+        """Say what Delta is, and add a row to the runs that were tried."""
         s = histories[-1].settings
         delta = report.deltas(report.ends(report.tidy(histories))).delta.iloc[-1]
-        said = (
+        self._say(
             f"{report.label(s.algorithm)}, {s.rounds} rounds: Δ over local training {delta:+.1f} %,"
             " on one seed."
         )
-        if other:
-            there = other.settings
-            said += (
-                f" Dashed: the stored run of {len(there.members)} users, M = {there.others},"
-                f" {there.rounds} rounds."
-            )
-        self._say(said)
         row = {
             "users": ", ".join(map(str, _numbers(s))),
             "models": ", ".join(dict.fromkeys(s.backbones[u.model] for u in s.members)),
@@ -292,28 +269,12 @@ def _kind(user: User) -> tuple[str, str, bool]:
     return TASKS[user.task].reads, TASKS[user.task].head, pooled_by_cls
 
 
-def _to_compare(settings: Settings) -> History[Settings] | None:
-    """The stored run of the same algorithm, public set and seed with all that the profile has, such
-    as its users and rounds; None where there is none, or it is this one.
-    """
-    own = {name: getattr(settings, name) for name in ("profile", "setup", "public", "seed")}
-    usual = settings_of(own, settings.algorithm)
-    if usual is None or question_of(usual) == question_of(settings):
-        return None
-    return stored(usual)
-
-
 def _numbers(settings: Settings) -> tuple[int, ...]:
     return tuple(user.number for user in settings.members)
 
 
-def _curve(history: History[Settings]) -> pd.DataFrame:
-    """The users' metrics at the end of each evaluated round."""
-    return history.metrics[history.metrics.phase == report.HEADLINE]
-
-
 def _points(settings: Settings, tick: Tick) -> pd.DataFrame:
-    """The same of one round that was just computed."""
+    """The users' metrics of a round that was just computed, as a history has them."""
     value = {int(number): value for number, value in tick.metrics}
     return pd.DataFrame(
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pandas as pd
@@ -111,6 +112,11 @@ def keep(made, store):
 history2 = partial(history, public="flickr30k", setup="setup2", profile="paper")
 
 
+def as_arm(runs, setting):
+    """The runs as the arm "<algorithm>, <setting>"."""
+    return [replace(run, setting=setting) for run in runs]
+
+
 def as_runs(table):
     """A table of the paper as runs of one seed: an algorithm that never looks at public data has
     one for all public sets.
@@ -125,5 +131,5 @@ def as_runs(table):
     for (public, name), means in groups:
         algorithm, _, setting = name.partition(", ")
         run = [make(algorithm, list(means), public=public)]
-        runs += report.as_arm(run, setting) if setting else run
+        runs += as_arm(run, setting)
     return runs

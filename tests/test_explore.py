@@ -5,7 +5,6 @@ with.
 import ipywidgets
 import pytest
 from drawn import curves_of
-from histories import history, keep
 
 from fedmuscle_lib.explore import Explorer, explore
 from fedmuscle_lib.runs import Interrupted, stored
@@ -109,24 +108,6 @@ def test_a_round_moves_the_curve_stop_keeps_it_and_run_goes_on(given):
     assert len(explorer.tried) == 1 and explorer.said.startswith("FedMuscle, 2 rounds")
     figure = explore(live=False, **given)
     assert curves_of(figure) == found, "a finished run is stored, and shown at once"
-
-
-def test_a_stored_run_of_the_same_users_stands_beside(given, store):
-    places = {name: given[name] for name in ("data_dir", "models_path")}
-    for algorithm in ("local", "fedmuscle"):
-        keep(history(algorithm, [40, 50], evaluate_every=1, **given), store)
-    keep(history("fedmuscle", [10, 20, 30, 40, 50, 60], **places), store)
-    explorer = Explorer(given)
-    explorer.run()
-    assert (
-        explorer.said
-        == "FedMuscle, 2 rounds: Δ over local training +0.0 %, on one seed. Dashed: the stored run"
-        " of 6 users, M = 3, 20 rounds."
-    )
-    found = curves_of(explorer.figure)
-    assert found["user 5: ViT-Small, IC100", "FedMuscle"] == [20, 40]
-    assert found["user 5: ViT-Small, IC100", "FedMuscle, stored run"] == [25, 50]
-    assert not [title for title, _ in found if title.startswith("user 1:")]
 
 
 def test_an_interrupt_without_widgets_is_told_as_everywhere(given, monkeypatch):

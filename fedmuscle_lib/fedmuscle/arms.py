@@ -15,7 +15,7 @@ from fedmuscle_lib.core.notebooks import page_seeds
 from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.profiles import tuned_protocol
+from fedmuscle_lib.fedmuscle.profiles import tuned_tasks
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.runs import History, run_all, stored
 from fedmuscle_lib.runs.address import cached_digests
@@ -36,13 +36,6 @@ _PAPERS = ("", AUTHORS)  # settings under which the paper has an algorithm
 CONTROLS = (TUNED_BASELINE, "head_only", "self", "probe")
 Key = TypeVar("Key", bound=tuple[Any, ...])
 _log = logging.getLogger("fedmuscle")
-
-
-def as_arm(histories: Iterable[History], setting: str) -> list[History]:
-    """``histories`` as arms: in every column ``algorithm`` they are called "<algorithm>,
-    <setting>".
-    """
-    return [replace(history, setting=setting) for history in histories]
 
 
 def is_blind(arm: str) -> bool:
@@ -107,19 +100,16 @@ def run_arms(
     planned = [
         ((name, public), name, settings)
         for seed in seeds
-        for name in [*possible_arms(dict.fromkeys((*arms, *controls)), common), *own]
+        for name in [*dict.fromkeys((*arms, *controls)), *own]
         for public in (publics[:1] if is_blind(name) else publics)
-        if (settings := _settings({**common, "seed": seed, "public": public}, name, own))
+        if (
+            settings := settings_of(
+                {**common, "seed": seed, "public": public, **own.get(name, {})},
+                algorithm_of(name) if name in own else name,
+            )
+        )
     ]
     return [history for _, history in obtained(planned, compute)]
-
-
-def _settings(
-    given: dict[str, Any], arm: str, own: Mapping[str, dict[str, Any]]
-) -> Settings | None:
-    if arm in own:
-        return settings_of(given | own[arm], algorithm_of(arm))
-    return settings_of(given, arm)
 
 
 def obtained(
@@ -154,8 +144,8 @@ def obtained(
 
 
 def settings_of(given: dict[str, Any], arm: str) -> Settings | None:
-    """The settings of an arm's run; None if its algorithm serves none of the users, or if the arm
-    is the algorithm as it is anyway.
+    """The settings of an arm's run; None if its algorithm serves none of the users, if the profile
+    has no tuned protocol for it, or if the arm is the algorithm as it is anyway.
 
     Raises:
         ValueError: there is no such setting of an arm, or no run can have these settings.
@@ -165,14 +155,11 @@ def settings_of(given: dict[str, Any], arm: str) -> Settings | None:
             f"{arm!r}: an arm is an algorithm, or '<algorithm>, {TUNED}', or \"<algorithm>,"
             f' {AUTHORS}"'
         )
-    everyone, algorithm = (
-        parse({**given, "algorithm": "local"}).members,
-        algorithms.get(algorithm_of(arm)),
-    )
-    served = [user.number for user in everyone if algorithm.serves(user.task)]
-    if not served:
+    alone, algorithm = parse({**given, "algorithm": "local"}), algorithms.get(algorithm_of(arm))
+    served = [user.number for user in alone.members if algorithm.serves(user.task)]
+    if not served or setting == TUNED and not tuned_tasks(alone.profile):
         return None
-    some = {"users": served} if len(served) < len(everyone) else {}
+    some = {"users": served} if len(served) < len(alone.members) else {}
     tuned = {"protocol": TUNED} if setting == TUNED else {}
     usual = parse({**given, "algorithm": algorithm.name, **some, **tuned})
     if setting != AUTHORS:
@@ -191,9 +178,3 @@ def alignment_steps(settings: Settings) -> int:
         * settings.cl_epochs
         * len(batches(settings.public_size, settings.public_batch, "count"))
     )
-
-
-def possible_arms(arms: Iterable[str], common: dict[str, Any]) -> list[str]:
-    """The arms that the profile has: tuned ones need a tuned protocol."""
-    profile = parse({**common, "algorithm": "local"}).profile
-    return [name for name in arms if setting_of(name) != TUNED or tuned_protocol(profile)]

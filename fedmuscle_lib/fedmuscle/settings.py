@@ -25,7 +25,7 @@ from fedmuscle_lib.core.files import ROOT, user_path
 from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of, tuned_recipes
+from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of, tuned_tasks
 from fedmuscle_lib.fedmuscle.setups import SETUPS, User
 from fedmuscle_lib.muscle.temperature import check_temperatures
 from fedmuscle_lib.runs import settings as any_run
@@ -419,8 +419,8 @@ class Settings(RunSettings):
         Raises:
             ValueError: the profile has none.
         """
-        recipes = tuned_recipes(profile)
-        if not recipes:
+        tasks = tuned_tasks(profile)
+        if not tasks:
             raise ValueError(
                 f"protocol: the profile {profile!r} has no tuned recipes;"
                 " notebooks/tuning.ipynb makes them"
@@ -428,7 +428,7 @@ class Settings(RunSettings):
         found = {}
         for name in BY_TASK:
             usual = PROFILES[profile].get(name, cls.model_fields[name].default)
-            chosen = {task: recipe[name] for task, recipe in recipes.items()}
+            chosen = {task: one["recipe"][name] for task, one in tasks.items()}
             found[name] = (usual if isinstance(usual, dict) else {"default": usual}) | chosen
         return found
 

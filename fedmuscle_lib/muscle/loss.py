@@ -25,7 +25,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,31 +43,10 @@ SLOW = 10.0  # seconds
 _TERMS_A_SECOND = 2e10  # of equation (3)'s sum, on one core
 
 
-@overload
 def muscle_loss(
-    anchor: Tensor,
+    anchor: Tensor | list[Tensor],
     others: Tensor | Sequence[Tensor],
     tau: Temperature = 0.2,
-    tau_prime: Temperature = 0.15,
-    *,
-    names: Sequence[str] | None = None,
-    memory_budget: int = MEMORY_BUDGET,
-) -> Tensor: ...
-
-
-@overload
-def muscle_loss(
-    anchor: list[Tensor],
-    others: Tensor,
-    tau: float | Tensor,
-    tau_prime: torch.device | str | None = None,
-) -> Tensor: ...
-
-
-def muscle_loss(
-    anchor: Any,
-    others: Any,
-    tau: Any = 0.2,
     tau_prime: Any = 0.15,
     *,
     names: Sequence[str] | None = None,
@@ -90,7 +69,8 @@ def muscle_loss(
             the same samples.
         tau: tau^(M+1) of equation (3): a positive number, or a symmetric (m+1, m+1) matrix over
             (anchor, others...).
-        tau_prime: tau^(M), at most tau for every pair of others: a number or a matrix likewise.
+        tau_prime: tau^(M), at most tau for every pair of others: a number or a matrix likewise
+            (the README's call has a device here).
         names: m+1 names, the anchor's first, by which errors call the members.
         memory_budget: bytes of working memory; sums over more tuples than fit are streamed.
 
@@ -101,9 +81,9 @@ def muscle_loss(
         ValueError: naming the member at fault and the value: values that are not finite; rows whose
             norm is off 1 by more than ``NORM_TOLERANCE`` (which admits rows normalised in
             bfloat16); a member whose b or d differs from the anchor's; the anchor among the others;
-            b < 2; m < 1; a temperature that is not positive; tau' > tau for a pair of others.
-        TypeError: naming the argument: a member that is no floating-point tensor, a temperature
-            that is neither a number nor a matrix.
+            b < 2; m < 1; a temperature that is neither a number nor a matrix, or not positive; tau'
+            > tau for a pair of others.
+        TypeError: naming the member: it is no floating-point tensor.
         RuntimeError: a second derivative, or one in forward mode.
 
     Cost:
@@ -164,34 +144,39 @@ def representations(
     """The others as one detached (m, b, d) tensor in the loss's precision, at least float32.
 
     Raises:
-        ValueError: as ``muscle_loss``, for the representations.
+        ValueError, TypeError: as ``muscle_loss``, for the representations.
     """
-    if not isinstance(others, Tensor | list | tuple):
-        raise TypeError(
-            f"others: a tensor (m, b, d) or a list of tensors (b, d), got {type(others).__name__}"
+    if not isinstance(others, Tensor | list | tuple) or len(others) < 1:
+        raise ValueError(
+            "others: a tensor (m, b, d) or a list of m >= 1 tensors (b, d) is needed, got"
+            f" {type(others).__name__}"
         )
-    for index, member in enumerate((anchor, *others)):
+    members = [anchor, *others]
+    if names is not None and (isinstance(names, str) or len(names) != len(members)):
+        raise ValueError(f"names: {names!r} does not name an anchor and {len(others)} others")
+    for index, member in enumerate(members):
         if not isinstance(member, Tensor) or not member.is_floating_point():
             raise TypeError(
                 f"{member_name(index, names)}: a floating-point tensor (b, d) is needed, got"
                 f" {getattr(member, 'dtype', type(member).__name__)}"
             )
-    if len(others) < 1:
-        raise ValueError("others is empty: the loss needs m >= 1 other members")
-    if names is not None and (isinstance(names, str) or len(names) != 1 + len(others)):
-        raise ValueError(f"names: {names!r} does not name an anchor and {len(others)} others")
-    _check_shape(anchor.shape, anchor, 0, names)
-    if isinstance(others, Tensor):
-        _check_shape(others.shape[1:], anchor, 1, names)
-        stacked = others.detach()
-    else:
-        for index, other in enumerate(others, start=1):
-            _check_shape(other.shape, anchor, index, names)
-        stacked = torch.stack([other.detach() for other in others])
+        if member.ndim != 2 or len(member) < 2 or member.shape != anchor.shape:
+            raise ValueError(
+                f"{member_name(index, names)} has shape {tuple(member.shape)}, the anchor"
+                f" {tuple(anchor.shape)}: each is (b, d), with b >= 2 samples"
+            )
+    stacked = torch.stack([other.detach() for other in members[1:]])
     dtype = torch.promote_types(torch.promote_types(anchor.dtype, stacked.dtype), torch.float32)
     stacked = stacked.to(dtype)
-    if not (_unit_norm(anchor.detach().to(dtype)) and _unit_norm(stacked)):
-        _blame([anchor.detach().to(dtype), *stacked], names)
+    norms = torch.linalg.vector_norm(torch.cat([anchor.detach().to(dtype)[None], stacked]), dim=-1)
+    off = ~((norms - 1).abs() <= NORM_TOLERANCE)  # (m+1, b); true also where a value is nan or inf
+    if off.any():
+        index, row = off.nonzero()[0].tolist()
+        raise ValueError(
+            f"{member_name(index, names)}, row {row} has norm {norms[index, row]:.6g}: finite rows"
+            f" of norm 1 +- {NORM_TOLERANCE} are needed, as"
+            " torch.nn.functional.normalize(z, dim=-1) gives them"
+        )
     return stacked
 
 
@@ -300,42 +285,23 @@ _ONCE = (
 
 class _Given(torch.autograd.Function):
     @staticmethod
-    def forward(variable: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+    def forward(variable: Tensor, value: Tensor, gradient: Tensor | None) -> Tensor:
         return value.clone()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         variable, _, gradient = inputs
-        ctx.save_for_backward(gradient.to(variable), variable)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        raise RuntimeError(_ONCE)
+        ctx.save_for_backward(variable, gradient)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        gradient, variable = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            gradient = _Once.apply(gradient, variable)
+        variable, gradient = ctx.saved_tensors
+        if gradient is None:
+            raise RuntimeError(_ONCE)
+        gradient = gradient.to(variable)
+        if torch.is_grad_enabled():  # it may be differentiated in turn
+            gradient = _Given.apply(variable, gradient, None)
         return gradient * grad.to(gradient), None, None
-
-
-class _Once(torch.autograd.Function):
-    @staticmethod
-    def forward(gradient: Tensor, variable: Tensor) -> Tensor:
-        return gradient.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        raise RuntimeError(_ONCE)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        raise RuntimeError(_ONCE)
 
 
 def _same_rows(one: Tensor, other: Tensor) -> bool:
@@ -348,42 +314,3 @@ def _refuse_forward_mode(*inputs: Any) -> None:
     """Raise RuntimeError for an input with a tangent, which the closed form would drop."""
     if any(isinstance(one, Tensor) and unpack_dual(one).tangent is not None for one in inputs):
         raise RuntimeError(_ONCE)
-
-
-def _check_shape(
-    shape: torch.Size, anchor: Tensor, index: int, names: Sequence[str] | None
-) -> None:
-    if len(shape) != 2 or shape[0] < 2:
-        raise ValueError(
-            f"{member_name(index, names)} has shape {tuple(shape)}: (b, d) with b >= 2 samples is"
-            " needed"
-        )
-    if shape != anchor.shape:
-        raise ValueError(
-            f"{member_name(index, names)} has shape {tuple(shape)}, the anchor"
-            f" {tuple(anchor.shape)}: b and d must agree"
-        )
-
-
-def _unit_norm(rows: Tensor) -> bool:
-    # One reduction finds every fault: nan and inf carry over to the norm, and comparisons with nan
-    # are false.
-    low, high = torch.linalg.vector_norm(rows, dim=-1).aminmax()
-    return float(low) >= 1 - NORM_TOLERANCE and float(high) <= 1 + NORM_TOLERANCE
-
-
-def _blame(members: Sequence[Tensor], names: Sequence[str] | None) -> None:
-    for index, member in enumerate(members):
-        norms = torch.linalg.vector_norm(member, dim=-1)  # (b,)
-        off = ~((norms - 1).abs() <= NORM_TOLERANCE)  # (b,)
-        if not off.any():
-            continue
-        row = int(off.nonzero()[0])
-        place = f"{member_name(index, names)}, row {row}"
-        strange = member[row][~member[row].isfinite()]
-        if len(strange):
-            raise ValueError(f"{place} holds {float(strange[0])}: finite values are needed")
-        raise ValueError(
-            f"{place} has norm {float(norms[row]):.6g}: rows of norm 1 +- {NORM_TOLERANCE} are"
-            " needed, as torch.nn.functional.normalize(z, dim=-1) gives them"
-        )

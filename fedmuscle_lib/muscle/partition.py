@@ -21,10 +21,9 @@ batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, reduce
 from itertools import combinations, product
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -37,15 +36,8 @@ _CACHE = (
 Unary = Sequence[Tensor]  # m factors (b, b) at [anchor row i, j_m]
 Pairs = dict[tuple[int, int], Tensor]  # for l < k, a factor (b, b) at [j_l, j_k]
 Block = tuple[slice, ...]  # one range of indices for each member of a group
+Times = Callable[..., Tensor]  # torch.mul for factors, torch.add for their logarithms
 ALL = slice(None)
-
-
-class Times(Protocol):
-    """``torch.mul`` for factors, ``torch.add`` for their logarithms."""
-
-    def __call__(
-        self, first: Tensor, second: Tensor, /, *, out: Tensor | None = None
-    ) -> Tensor: ...
 
 
 @lru_cache(maxsize=64)
@@ -133,8 +125,7 @@ def _contract(unary: Tensor, pair: Tensor, budget: int, with_marginals: bool) ->
         _row_products([a[l, k] for k in rest], torch.mul) for l in group
     ]  # left x (b, b^right)
     slab = p.new_empty(rows, p.shape[1]) if rows < b**left else None
-    z, u = p.new_zeros(b), None
-    margins: dict[int, Tensor] = {}
+    z, u, margins = p.new_zeros(b), None, unary.new_zeros(unary.shape)
     for block in _blocks(b, left, rows):
         q = _tuple_products(cross, block, torch.mul, slab)  # (rows, b^right)
         w = joint(x, a, group, block)  # (b, n_1, .., n_left)
@@ -149,7 +140,7 @@ def _contract(unary: Tensor, pair: Tensor, budget: int, with_marginals: bool) ->
     if u is None:
         return z[:, None, None]
     _add_margins(margins, rest, u.mul_(p).view((b,) * (1 + len(rest))), (ALL,) * len(rest))
-    return torch.stack([margins[k] for k in range(m)], dim=1)
+    return margins
 
 
 def _in_log_space(
@@ -175,13 +166,12 @@ def _in_log_space(
         log_z = torch.logaddexp(log_z, scores.logsumexp((1, 2)))
     if not with_marginals:
         return log_z, None
-    margins: dict[int, Tensor] = {}
+    margins = unary.new_zeros(unary.shape)
     for block, w, scores in slabs():
         f = scores.sub_(log_z[:, None, None]).exp_()  # (b, rows, b)
         _add_margins(margins, group, f.sum(2).view_as(w), block)
         _add_margins(margins, [last], f.sum(1), (ALL,))
-    weights = torch.stack([margins[k] for k in range(m)], dim=1)
-    return log_z, weights.div_(weights.sum(-1, keepdim=True))
+    return log_z, margins.div_(margins.sum(-1, keepdim=True))
 
 
 def joint(
@@ -205,27 +195,22 @@ def joint(
         (b, n_1, .., n_k), or (n_1, .., n_k) without the anchor.
     """
     block = block or (ALL,) * len(group)
-    own = None if x is None else _cut(x[group[0]], ALL, block[0])  # (b, n_1)
-    link = None  # (n_1, .., n_k)
-    for step in range(1, len(group)):
-        link = link if link is None else link[..., None]
-        for earlier in range(step):
-            factor = _cut(
-                a[group[earlier], group[step]], block[earlier], block[step]
-            )  # (n_earlier, n_step)
-            shape = (
-                (1,) * earlier + factor.shape[:1] + (1,) * (step - earlier - 1) + factor.shape[1:]
-            )
-            link = factor if link is None else times(link, factor.view(shape))
-        if x is not None and own is not None:
-            newcomer = _cut(x[group[step]], ALL, block[step])  # (b, n_step)
-            own = times(own[..., None], newcomer.view(len(newcomer), *(1,) * step, -1))
-    parts = [part for part in (own, link) if part is not None]
-    return parts[0] if len(parts) == 1 else times(*parts, out=parts[0])
+    links = []
+    for later in range(1, len(group)):
+        for earlier in range(later):
+            factor = a[group[earlier], group[later]][block[earlier], block[later]]
+            shape = [1] * len(group)
+            shape[earlier], shape[later] = factor.shape
+            links.append(factor.view(shape))
+    if x is None:
+        return reduce(times, links)
+    own = [x[member][:, indices] for member, indices in zip(group, block, strict=True)]
+    rows = _row_products(own, times).view(-1, *(one.shape[1] for one in own))  # (b, n_1, .., n_k)
+    return times(rows, reduce(times, links), out=rows) if links else rows
 
 
 def _row_products(factors: list[Tensor], times: Times) -> Tensor:
-    """Row by row, the outer product of (b, b) factors: (b, b^k)."""
+    """Row by row, the outer product of (b, n) factors: (b, n_1 * .. * n_k)."""
     rows = factors[0]
     for factor in factors[1:]:
         rows = times(rows[:, :, None], factor[:, None, :]).flatten(1)
@@ -238,9 +223,9 @@ def _tuple_products(
     """The rows of Q: for every tuple in a block, the product of its indices' rows (b, c) -> (n_1 *
     .. * n_k, c); at last into ``out``.
     """
-    rows = _cut(factors[0], block[0])
+    rows = factors[0][block[0]]
     for step in range(1, len(factors)):
-        factor = _cut(factors[step], block[step])
+        factor = factors[step][block[step]]
         shape = (len(rows), *factor.shape)
         space = (
             out[: shape[0] * shape[1]].view(shape)
@@ -251,25 +236,14 @@ def _tuple_products(
     return rows
 
 
-def _add_margins(margins: dict[int, Tensor], group: Sequence[int], f: Tensor, block: Block) -> None:
-    """Adds to each of the group's margins (b, b) the sum of ``f`` (b, n_1, .., n_k) over the other
-    members' indices.
+def _add_margins(margins: Tensor, group: Sequence[int], f: Tensor, block: Block) -> None:
+    """Adds to each of the group's margins, of (b, m, b), the sum of ``f`` (b, n_1, .., n_k) over
+    the other members' indices.
     """
     axes = range(1, f.ndim)
     for member, axis, indices in zip(group, axes, block, strict=True):
         others = [other for other in axes if other != axis]
-        part = f.sum(others) if others else f  # (b, n_axis)
-        if member not in margins and indices is ALL:
-            margins[member] = part
-            continue
-        if member not in margins:
-            margins[member] = f.new_zeros(len(f), len(f))
-        _cut(margins[member], ALL, indices).add_(part)
-
-
-def _cut(factor: Tensor, *indices: slice) -> Tensor:
-    """``factor[indices]``, without a view where the cut is the whole."""
-    return factor if all(s is ALL for s in indices) else factor[indices]
+        margins[:, member, indices] += f.sum(others) if others else f
 
 
 def _blocks(b: int, k: int, rows: int) -> Iterator[Block]:

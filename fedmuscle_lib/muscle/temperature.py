@@ -5,8 +5,8 @@ them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeVar
 
 import torch
@@ -14,7 +14,7 @@ import torch
 from .partition import pairs
 
 Temperature = float | torch.Tensor | Sequence[Sequence[float]]
-Table = tuple[tuple[float, ...], ...]  # a matrix over (anchor, others...)
+Table = Sequence[Sequence[float]]  # a matrix over (anchor, others...)
 Number = TypeVar("Number", float, torch.Tensor)
 
 
@@ -53,17 +53,22 @@ def temperatures(
     Args:
         tau: a number, or a symmetric (m+1, m+1) matrix over (anchor, others...); its diagonal is
             not used.
-        tau_prime: the same; only its entries between two others are used.
+        tau_prime: the same; its entries between the anchor and the others are not used.
         m: how many others there are.
         names: names of the anchor and the others for errors.
 
     Raises:
-        ValueError: for a matrix of another shape or not symmetric, a temperature that is not
-            positive, or a pair with tau' > tau (gamma < 0, which equation (22) excludes: see Remark
-            1).
+        ValueError: neither a number nor such a matrix, a temperature that is not positive, or a
+            pair of others with tau' > tau (gamma < 0, which equation (22) excludes: see Remark 1).
     """
-    names = None if names is None else tuple(names)
-    return _read(_hashable(tau), _hashable(tau_prime), m, names)
+    members = [member_name(index, names) for index in range(m + 1)]
+    high, low = _table("tau", tau, members), _table("tau_prime", tau_prime, members)
+    others = [(l + 1, k + 1) for l, k in pairs(m)]
+    _check_order(high, low, others, members)
+    return Temperatures(
+        tuple(1 / high[0][k] for k in range(1, m + 1)),
+        tuple(1 / low[l][k] - 1 / high[l][k] for l, k in others),
+    )
 
 
 def check_temperatures(
@@ -79,12 +84,9 @@ def check_temperatures(
     Raises:
         ValueError: as :func:`temperatures`.
     """
-    high, low = (
-        _table("tau", _hashable(tau), len(names)),
-        _table("tau_prime", _hashable(tau_prime), len(names)),
-    )
-    for l, k in pairs(len(names)):
-        _pair(high, low, l, k, names, ordered)
+    high, low = _table("tau", tau, names), _table("tau_prime", tau_prime, names)
+    if ordered:
+        _check_order(high, low, pairs(len(names)), names)
 
 
 def lower_order_temperature(tau: Number) -> Number:
@@ -99,65 +101,39 @@ def lower_order_temperature(tau: Number) -> Number:
     return tau * tau / (1 + tau)
 
 
-def _hashable(value: Temperature) -> float | Table:
-    if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):  # the latter has numpy's
-        if len(shape := tuple(getattr(value, "shape", ()))) not in (0, 2):
+def _table(what: str, value: Temperature, members: Sequence[str]) -> Table:
+    """A temperature for each two members, (n, n)."""
+    n, matrix = len(members), None
+    if isinstance(value, int | float):
+        table = [[float(value)] * n] * n
+    else:
+        with suppress(TypeError, ValueError, RuntimeError):  # what torch says is no matrix
+            matrix = torch.as_tensor(value, dtype=torch.float64)
+        if matrix is None or matrix.shape not in ((), (n, n)):
+            found = repr(value) if matrix is None else f"one of shape {tuple(matrix.shape)}"
             raise ValueError(
-                f"a temperature has shape {shape}: a number, shape (), or a matrix over the members"
-                " is needed"
+                f"{what}: a number or a ({n}, {n}) matrix over the members is needed, got {found}"
             )
-        value = value.tolist()
-    if isinstance(value, (int, float)):
-        return float(value)
-    try:
-        return tuple(tuple(float(entry) for entry in row) for row in value)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"a temperature is {value!r}: a number or a matrix over the members is needed"
-        ) from None
-
-
-@lru_cache(maxsize=256)
-def _read(
-    tau: float | Table, tau_prime: float | Table, m: int, names: tuple[str, ...] | None
-) -> Temperatures:
-    tau, tau_prime = _table("tau", tau, m + 1), _table("tau_prime", tau_prime, m + 1)
-    members = [member_name(index, names) for index in range(m + 1)]
-    inverse = [1 / _positive("tau", tau, 0, other, members) for other in range(1, m + 1)]
-    ends = [_pair(tau, tau_prime, l + 1, k + 1, members) for l, k in pairs(m)]
-    return Temperatures(tuple(inverse), tuple(1 / low - 1 / high for high, low in ends))
-
-
-def _pair(
-    tau: Table, tau_prime: Table, l: int, k: int, names: Sequence[str], ordered: bool = True
-) -> tuple[float, float]:
-    high, low = _positive("tau", tau, l, k, names), _positive("tau_prime", tau_prime, l, k, names)
-    if ordered and low > high:
-        gamma = 1 / low - 1 / high
-        raise ValueError(
-            f"tau_prime = {low} exceeds tau = {high} for {names[l]}, {names[k]}: gamma ="
-            f" {gamma:.4g} < 0; raise tau, or lower tau_prime"
-        )
-    return high, low
-
-
-def _table(what: str, value: float | Table, n: int) -> Table:
-    if isinstance(value, float):
-        return ((value,) * n,) * n
-    if len(value) != n or any(len(row) != n for row in value):
-        raise ValueError(
-            f"{what}: a matrix over {n} members is ({n}, {n}), this one has rows"
-            f" {[len(row) for row in value]}"
-        )
+        table = matrix.expand(n, n).tolist()
     for l, k in pairs(n):
-        if value[l][k] != value[k][l]:
+        if not table[l][k] > 0:
             raise ValueError(
-                f"{what} is not symmetric: [{l}, {k}] = {value[l][k]}, [{k}, {l}] = {value[k][l]}"
+                f"{what} = {table[l][k]} for {members[l]}, {members[k]}: must be positive"
             )
-    return value
+        if table[l][k] != table[k][l]:
+            raise ValueError(
+                f"{what} is not symmetric: [{l}, {k}] = {table[l][k]}, [{k}, {l}] = {table[k][l]}"
+            )
+    return table
 
 
-def _positive(what: str, table: Table, l: int, k: int, names: Sequence[str]) -> float:
-    if not table[l][k] > 0:
-        raise ValueError(f"{what} = {table[l][k]} for {names[l]}, {names[k]}: must be positive")
-    return table[l][k]
+def _check_order(
+    high: Table, low: Table, of: Sequence[tuple[int, int]], members: Sequence[str]
+) -> None:
+    for l, k in of:
+        if low[l][k] > high[l][k]:
+            gamma = 1 / low[l][k] - 1 / high[l][k]
+            raise ValueError(
+                f"tau_prime = {low[l][k]} exceeds tau = {high[l][k]} for {members[l]},"
+                f" {members[k]}: gamma = {gamma:.4g} < 0; raise tau, or lower tau_prime"
+            )

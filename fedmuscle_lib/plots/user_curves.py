@@ -18,44 +18,27 @@ _COLUMNS = 3  # of panels
 
 
 @housed
-def user_curves(curves: pd.DataFrame, rounds: int) -> Figure:
-    """Draw a panel a user and in it a line an algorithm: the present run's solid, another stored
-    run's dashed.
+def user_curves(curves: pd.DataFrame) -> Figure:
+    """Draw a panel a user and in it a line an algorithm.
 
     Args:
-        curves: algorithm, stored (whether it is the other run's), user, model, task, metric, round,
-            value.
-        rounds: of the present run, at which a dotted line stands where another run goes on.
+        curves: algorithm, user, model, task, metric, round, value.
     """
     curves = curves.sort_values("user", kind="stable", ignore_index=True)
     curves = curves.assign(
         panel=[f"user {row.user}: {row.model}, {row.task}" for row in curves.itertuples()]
     )
     look, users = styles(curves.algorithm), curves.drop_duplicates("user")
-    plot = so.Plot(
-        curves, x="round", y="value", color="algorithm", marker="algorithm", linestyle="stored"
-    )
     plot = (
-        plot.facet("panel", wrap=_COLUMNS)
+        so.Plot(curves, x="round", y="value", color="algorithm", marker="algorithm")
+        .facet("panel", wrap=_COLUMNS)
         .share(x=False, y=False)
         .add(so.Line(pointsize=4), legend=False)
+        .scale(x=so.Continuous().tick(MaxNLocator(integer=True)))
+        .label(x="communication round", y="")
     )
-    plot = plot.scale(
-        linestyle=so.Nominal({False: "-", True: "--"}),
-        x=so.Continuous().tick(MaxNLocator(integer=True)),
-    )
-    figure = on_figure(
-        plot.label(x="communication round", y=""), look, 9, 0.4 + 2.2 * ceil(len(users) / _COLUMNS)
-    )
+    figure = on_figure(plot, look, 9, 0.4 + 2.2 * ceil(len(users) / _COLUMNS))
     for ax, metric in zip(figure.axes, users.metric, strict=True):
         ax.set_ylabel(with_unit(metric), visible=True)  # seaborn hides all but the first column's
-        if curves["round"].max() > rounds:
-            ax.axvline(rounds, color="black", linewidth=0.6, linestyle=":")
-    own, other = (curves.algorithm[curves.stored == stored].unique() for stored in (False, True))
-    legend(
-        figure,
-        "upper center",
-        {label(name): look[name] for name in own},
-        {f"{label(name)}, stored run": look[name] for name in other},
-    )
+    legend(figure, "upper center", {label(name): look[name] for name in look})
     return figure

@@ -9,11 +9,10 @@ the tables of README, RESULTS.md and findings. Nothing here trains or loads a mo
 
 from fedmuscle_lib.core.notebooks import page_seeds, results_folder, written
 from fedmuscle_lib.fedmuscle.ablations import (
-    OPEN_CHOICES,
+    UNCONNECTED,
     in_rounds,
+    only,
     readings,
-    run_groups,
-    run_map,
     run_points,
 )
 from fedmuscle_lib.fedmuscle.arms import (
@@ -21,7 +20,6 @@ from fedmuscle_lib.fedmuscle.arms import (
     HEADLINE,
     OTHER_MOMENT,
     TUNED_BASELINE,
-    as_arm,
     label,
     run_arms,
 )

@@ -53,7 +53,7 @@ def tidy(histories: Sequence[History[Any]]) -> pd.DataFrame:
         arm, seed = twice.iloc[0][["algorithm", "seed"]]
         raise ValueError(
             f"two different runs of {arm} with seed {seed}: a table holds one of them, or names the"
-            " other by as_arm"
+            " other by its History.setting"
         )
     return rows
 

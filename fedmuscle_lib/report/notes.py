@@ -11,7 +11,7 @@ from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.ablations import Point, runs_of
 from fedmuscle_lib.fedmuscle.algorithms import Phase
 from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, is_blind, label
-from fedmuscle_lib.fedmuscle.profiles import tuned_protocol, tuned_tasks
+from fedmuscle_lib.fedmuscle.profiles import tuned_tasks
 from fedmuscle_lib.report import provenance
 from fedmuscle_lib.report.paper import PAPER, cells, printed
 from fedmuscle_lib.report.provenance import INTERVALS, described, origins, spread
@@ -53,11 +53,11 @@ def note(runs: Runs) -> str:
     histories = histories_of(runs)
     s, seeds = histories[0].settings, {run.settings.seed for run in histories}
     sentences = [f"Profile `{s.profile}`, {s.setup}. {seeds_taken(runs)}"]
-    if not tuned_protocol(s.profile):
+    if not (tuned := tuned_tasks(s.profile)):
         sentences.append("This profile has no tuned protocol.")
     tasks = dict.fromkeys(user.task for run in histories for user in run.settings.members)
     if any(run.arm == TUNED_BASELINE for run in histories) and (
-        fixed := [task for task in tasks if task not in tuned_tasks(s.profile)]
+        fixed := [task for task in tasks if task not in tuned]
     ):
         sentences.append(f"Users with {', '.join(fixed)} have no tuned recipe but the fixed one.")
     for name in dict.fromkeys(run.arm for run in histories):

@@ -26,7 +26,7 @@ def asked(monkeypatch):
 
 
 def test_controls_follow_the_arms_on_every_seed_and_public_set(asked, monkeypatch):
-    monkeypatch.setattr(arms, "tuned_protocol", lambda profile: False)
+    monkeypatch.setattr(arms, "tuned_tasks", lambda profile: {})
     report.run_arms(COMMON, ["local", "fedmuscle"], [0, 1], ["voc", "coco"])
     first = [
         ("local", "voc"),
@@ -48,13 +48,12 @@ def test_a_control_that_was_asked_for_runs_once_and_stands_where_it_was_asked_fo
 
 
 def test_tuned_arms_are_there_where_the_profile_is_tuned(asked, monkeypatch):
-    monkeypatch.setattr(arms, "tuned_protocol", lambda profile: False)
+    monkeypatch.setattr(arms, "tuned_tasks", lambda profile: {})
     report.run_arms(
         COMMON, ["local", "fedmuscle, tuned"], [0], ["voc"], controls=[report.TUNED_BASELINE]
     )
     assert [(s.algorithm, s.protocol) for s in asked] == [("local", "fixed")]
     asked.clear()
-    monkeypatch.setattr(arms, "tuned_protocol", lambda profile: True)
     recipe = {
         "head_layers": 2,
         "head_hidden": 64,
@@ -63,9 +62,11 @@ def test_tuned_arms_are_there_where_the_profile_is_tuned(asked, monkeypatch):
         "lr": 3e-4,
         "epochs": 40,
     }
-    monkeypatch.setattr(
-        "fedmuscle_lib.fedmuscle.settings.tuned_recipes", lambda profile: {"MLC": recipe}
-    )
+    for module in ("arms", "settings"):
+        monkeypatch.setattr(
+            f"fedmuscle_lib.fedmuscle.{module}.tuned_tasks",
+            lambda profile: {"MLC": {"recipe": recipe}},
+        )
     finished = report.run_arms(
         COMMON, ["local", "fedmuscle, tuned"], [0], ["voc"], controls=[report.TUNED_BASELINE]
     )

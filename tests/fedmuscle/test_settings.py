@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from fedmuscle_lib.fedmuscle import algorithms, profiles
-from fedmuscle_lib.fedmuscle.profiles import PROFILES, tuned_protocol
-from fedmuscle_lib.fedmuscle.settings import Settings, parse
+from fedmuscle_lib.fedmuscle.profiles import PLACES, PROFILES, tuned_tasks
+from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
 from fedmuscle_lib.fedmuscle.system import SYSTEM
 
 
@@ -250,7 +250,7 @@ def test_the_papers_protocol_is_another_recipe_for_the_same_users():
 
 
 def test_given_settings_go_before_the_protocol_and_this_before_the_profile(tuned):
-    assert tuned_protocol("mini") and not tuned_protocol("small")
+    assert tuned_tasks("mini") and not tuned_tasks("small")
     first, *_, last = Settings(protocol="tuned").members
     settings = Settings(protocol="tuned", head_hidden=32)
     assert settings.of(first, "lr") == 3e-3 and settings.of(last, "lr") == Settings().lr
@@ -281,3 +281,11 @@ def test_damaged_recipes_are_refused_with_the_files_name_or_the_settings(tuned):
     with pytest.raises(ValueError, match="^[^\n]*mini_tuned.json: not JSON [^\n]*$"):
         parse({"protocol": "tuned"})
     assert parse({"protocol": "fixed"}) == Settings()
+
+
+@pytest.mark.parametrize("profile", PLACES)
+def test_the_places_of_the_map_differ_in_a_recipe_or_the_users(profile):
+    places = [parse({"profile": profile, **own}) for own in PLACES[profile].values()]
+    names = (*BY_TASK, "setup")
+    recipes = [[getattr(place, name) for name in names] for place in places]
+    assert all(recipes.count(recipe) == 1 for recipe in recipes)

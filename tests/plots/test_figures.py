@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from draw_worlds import worlds
 from drawn import curves_of, intervals_of, points_of
-from histories import as_runs, history
+from histories import as_arm, as_runs, history
 
 from fedmuscle_lib import plots, report
 from fedmuscle_lib.core import style
@@ -96,10 +96,10 @@ def test_a_forest_has_the_intervals_of_its_rows_and_one_scale_for_a_unit():
     assert [ax.get_xlabel() for ax in figure.axes] == ["%", "%", "points"] and not figure.legends
 
 
-def test_a_stored_run_stands_dashed_beside_the_present_one():
+def test_users_have_a_panel_each_and_algorithms_a_line():
     rows = [
-        {"algorithm": name, "stored": stored, "round": r, "value": 10 * r}
-        for name, stored in ARMS
+        {"algorithm": name, "round": r, "value": 10 * r}
+        for name in ("local", "fedmuscle")
         for r in (1, 2)
     ]
     curves = pd.concat(
@@ -108,18 +108,13 @@ def test_a_stored_run_stands_dashed_beside_the_present_one():
             for user in (2, 1)
         ]
     )
-    figure = plots.user_curves(curves, 1)
+    figure = plots.user_curves(curves)
     assert [ax.get_title() for ax in figure.axes] == ["user 1: ViT, MLC", "user 2: ViT, MLC"]
     assert [ax.get_ylabel() for ax in figure.axes if ax.yaxis.label.get_visible()] == [
         "micro-F1 (%)"
     ] * 2
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "Local training",
-        "FedMuscle",
-        "FedMuscle, stored run",
-    ]
     names = [name for title, name in curves_of(figure) if title == "user 1: ViT, MLC"]
-    assert names == ["Local training", "FedMuscle", "FedMuscle, stored run"]
+    assert names == ["Local training", "FedMuscle"]
 
 
 def test_every_world_has_a_line_in_the_figure_of_worlds_and_the_paper_too():
@@ -127,7 +122,7 @@ def test_every_world_has_a_line_in_the_figure_of_worlds_and_the_paper_too():
     runs = [
         history(name, [mean] * 6, seed=seed) for seed in range(3) for name, mean in means.items()
     ]
-    runs += report.as_arm([history("local", [50] * 6, seed=seed) for seed in range(3)], "tuned")
+    runs += as_arm([history("local", [50] * 6, seed=seed) for seed in range(3)], "tuned")
     ends = report.ends(report.tidy(runs))
     deltas = report.deltas(ends, report.printed(runs[0].settings, ["table7"]))
     (ax,) = worlds(

@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from histories import as_runs, history, history2
+from histories import as_arm, as_runs, history, history2
 
 from fedmuscle_lib.report.frame import delta, gains, last, over_seeds, paired, tidy
 
@@ -41,8 +41,6 @@ def test_a_smaller_perplexity_is_a_gain_and_a_baseline_of_0_leaves_none():
 
 
 def test_an_arm_that_lacks_a_user_has_no_delta_and_tuned_local_training_is_a_column():
-    from fedmuscle_lib.fedmuscle.arms import as_arm
-
     runs = [history("local", [40] * 6), history("fedmuscle", [44] * 6)]
     runs += as_arm([history("local", [50] * 6)], "tuned")
     few = history("probe", [48] * 2, users=[1, 2], others=1)

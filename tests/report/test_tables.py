@@ -2,11 +2,11 @@
 
 import pandas as pd
 import pytest
-from histories import as_runs, history
+from histories import as_arm, as_runs, history
 
 from fedmuscle_lib import report
 from fedmuscle_lib.core.notebooks import NOTEBOOKS, declared
-from fedmuscle_lib.fedmuscle.ablations import ABLATION_ARMS, UNCONNECTED, Point
+from fedmuscle_lib.fedmuscle.ablations import ABLATION_ARMS, Point
 
 GROUPS = declared(NOTEBOOKS / "table4.ipynb")["groups"].value
 LOCAL = {1: 40, 2: 50}  # local training is better with two local epochs
@@ -87,6 +87,19 @@ def test_every_arm_is_run_at_every_point_and_the_tuned_one_has_its_own_recipe(as
     assert len({s.model_dump_json() for s in asked if s.protocol == "tuned"}) == 2, "one a seed"
 
 
+def test_a_tuned_arm_has_its_own_recipe_and_the_points_users(asked):
+    points([{"head_hidden": 999}, {"head_hidden": 998, "setup": "setup1_unequal"}], seeds=[0])
+    tuned = [s for s in asked if s.protocol == "tuned"]
+    assert [s.setup for s in tuned] == ["setup1", "setup1_unequal"]
+    assert tuned[0].head_hidden == tuned[1].head_hidden
+
+
+def test_an_arm_that_does_not_serve_everybody_is_refused(asked):
+    with pytest.raises(ValueError, match="head_only does not serve every user of setup2_generatio"):
+        points([{"others": 1}], setup="setup2_generation")
+    assert not asked
+
+
 @pytest.mark.parametrize(
     ("common", "varied", "named"),
     [
@@ -143,13 +156,10 @@ def test_table_4_of_the_papers_cells_is_the_papers(asked):
     assert moved.tolist() == pytest.approx([means[8] - means[4], means[12] - means[4]])
 
 
-def test_users_alone_are_run_once_for_all_groups(asked):
-    found = report.run_groups({"setup": "setup_noniid", "rounds": 2}, GROUPS, [0, 1], "voc")
-    alone = [s for s in asked if s.algorithm != "fedmuscle"]
-    assert len(alone) == 2 * len(UNCONNECTED) and {len(s.members) for s in alone} == {12}
-    for point, users in zip(found, GROUPS, strict=True):
-        assert len(point.histories) == 2 * (len(UNCONNECTED) + 1)
-        assert all(run.metrics.user.unique().tolist() == users for run in point.histories)
+def test_a_run_of_everybody_serves_a_group_of_users_who_learn_alone():
+    run = report.only(history("local", [40] * 6), [2, 5])
+    assert [user.number for user in run.settings.members] == [2, 5]
+    assert all(set(rows.user) == {2, 5} for rows in (run.metrics, run.costs))
 
 
 def test_a_folder_holds_each_table_of_both_moments(tmp_path, asked):
@@ -180,7 +190,7 @@ def test_costs_are_per_user_and_round():
 
 
 def test_departures_name_what_differs_from_the_paper_and_the_arms_that_have_it():
-    refitted = report.as_arm([history("fedmuscle", [40] * 6, refit=1, rounds=20)], "refit")
+    refitted = as_arm([history("fedmuscle", [40] * 6, refit=1, rounds=20)], "refit")
     rows = report.departures([history("fedmuscle", [40] * 6, rounds=20), *refitted])
     ours = rows.groupby("setting").ours.agg(list)
     assert ours["rounds"] == ["20"]

@@ -3,7 +3,7 @@ profile it is.
 
 A table ``[setups.<setup>]`` of a profile has numbers for this setup alone,
 ``[protocols.<protocol>]`` for this protocol, a table ``[places."<name>"]`` the settings of a place
-of the map of Delta (``ablations.run_map``). The table ``[options]`` has what was tuned of
+of the notebook ``delta_map``. The table ``[options]`` has what was tuned of
 single algorithms, by "<algorithm>.<option>"; the others do not see it. Beside a profile may lie
 ``<profile>_tuned.json``, which the notebook ``tuning`` makes: a recipe of local training for each
 task that was tuned.
@@ -32,7 +32,7 @@ OF_SETUPS, OF_PROTOCOLS, PLACES = map(_taken_out, ("setups", "protocols", "place
 
 def numbers_of(profile: str, setup: str, protocol: str = "fixed") -> dict[str, Any]:
     """The profile's settings for a setup and a protocol; those of a tuned one are
-    :func:`tuned_recipes`.
+    :func:`tuned_tasks`.
 
     Raises:
         ValueError: the profile has no protocol "paper".
@@ -48,27 +48,12 @@ def numbers_of(profile: str, setup: str, protocol: str = "fixed") -> dict[str, A
     )
 
 
-def tuned_file(profile: str) -> Path:
-    """Return where a profile's tuned recipes lie, if it has any."""
-    return FOLDER / f"{profile}_tuned.json"
-
-
 def tuned_tasks(profile: str) -> dict[str, Any]:
-    """Return by task the tuned recipe and how it was chosen. Empty where the
+    """Return by task the tuned recipe, settings by name, and how it was chosen. Empty where the
     profile has nothing tuned.
 
     Raises:
         DataError: the file is no JSON; the message names it.
     """
-    path = tuned_file(profile)
+    path = FOLDER / f"{profile}_tuned.json"
     return read_json(path) if path.exists() else {}
-
-
-def tuned_recipes(profile: str) -> dict[str, dict[str, Any]]:
-    """The tuned recipes by task: settings by name."""
-    return {task: chosen["recipe"] for task, chosen in tuned_tasks(profile).items()}
-
-
-def tuned_protocol(profile: str) -> bool:
-    """Return whether the profile has tuned recipes."""
-    return tuned_file(profile).exists()
