@@ -210,7 +210,7 @@ def forest(
             ax.set_xlim(low, high)
             _tell_outside(ax, rows[rows.panel == ax.get_title()], look, rows.line.unique())
     if theirs and rows.theirs.notna().any():
-        legend(figure, "upper center", {"ours": _GREY}, {theirs: _GREY}, "")
+        legend(figure, "upper center", {"ours": _GREY}, {theirs: _GREY})
     return figure
 
 
@@ -240,17 +240,16 @@ def legend(
     where: str,
     look: Mapping[str, Look],
     hollow: Mapping[str, Look] = {},
-    line: Any = "--",
 ) -> None:
     """Draw a legend outside of the panels, in rows above them or in a column beside them; hollow
-    markers have lines of their own.
+    markers have no lines.
     """
     handles = [
         Line2D([], [], color=colour, marker=marker, label=text)
         for text, (colour, marker) in look.items()
     ]
     handles += [
-        Line2D([], [], color=colour, marker=marker, label=text, fillstyle="none", linestyle=line)
+        Line2D([], [], color=colour, marker=marker, label=text, fillstyle="none", linestyle="")
         for text, (colour, marker) in hollow.items()
     ]
     place: Any = f"outside {where}"

@@ -34,7 +34,6 @@ from fedmuscle_lib.tasks import TASKS, Head
 # Settings that are options of a user's model, in the order in which a saved user has them.
 _REPRESENTATION = ("proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks")
 _REST = ("head_hidden", "head_on", "pooling", "precision")
-_LEAK = "user %d: most samples of %s are also in %s: it is tested on what it learns from"
 
 
 def build(settings: Settings) -> Federation:
@@ -70,9 +69,6 @@ def build(settings: Settings) -> Federation:
                 read_public(folder, reads.public_size, encoding) if folder else train.inputs[:0]
             )
             public[encoding] = samples.to(reads.device)
-        if share_in(evaluation.inputs, public[encoding], _filler(encoding)) > MOSTLY:
-            tests = task.file(reads.data_dir, user.client, reads.split)
-            remark(_LEAK, user.number, tests, reads.data_dir / PUBLIC_SETS[reads.public])
         place = prefixed(f"user {user.number}", ValueError, ValueError)
         with place, seeded("weights", reads.seed, user.number):
             options = model_options(reads, user)
@@ -180,8 +176,11 @@ def local_data(
     else:
         train = draw_local(pool, n, settings.seed, user.number, balanced=not user.sharers)
     if share_in(evaluation.inputs, pool.inputs, _filler(encoding)) > MOSTLY:
-        files = (task.file(settings.data_dir, user.client, name) for name in (split, "train"))
-        remark(_LEAK, user.number, *files)
+        remark(
+            "user %d: most samples of %s are also in %s: it is tested on what it learns from",
+            user.number,
+            *(task.file(settings.data_dir, user.client, name) for name in (split, "train")),
+        )
     return train, evaluation, classes
 
 
@@ -203,19 +202,3 @@ def _share(settings: Settings, user: User, *pools: Samples) -> tuple[Samples, ..
     return tuple(
         pool.take(torch.from_numpy(rows[own])) for pool, rows in zip(pools, parts, strict=True)
     )
-
-
-def evaluation_sizes(settings: Settings) -> dict[int, int]:
-    """Number of evaluation samples by user, from the files alone: no model is loaded."""
-    sizes = {}
-    for user in settings.members:
-        if task_of(user).reads == "texts":
-            encoding: Encoding = Tokens(
-                load_tokenizer(checkpoint_of(settings, user)), settings.text_length
-            )
-        else:
-            encoding = Pixels(
-                settings.mask_size if TASKS[user.task].head == "decoder" else settings.image_size
-            )
-        sizes[user.number] = len(local_data(settings, user, encoding)[1])
-    return sizes

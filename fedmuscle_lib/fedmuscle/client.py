@@ -303,13 +303,8 @@ class Client:
             parts = batches(n, self.batch_size, "local order", *self.address, self._epochs)
             losses = []
             for i, rows in enumerate(parts):
-                losses.append(fit_batch(rows, self._epochs * len(parts) + i).item())
-                if not math.isfinite(losses[-1]):
-                    where = f"epoch {self._epochs + 1}, batch {i + 1}"
-                    raise Diverged(
-                        f"user {self.user.number}: the local loss is not finite in {where}; is lr"
-                        " or an option too large?"
-                    )
+                loss = fit_batch(rows, self._epochs * len(parts) + i)
+                losses.append(self._value(loss, f"epoch {self._epochs + 1}, batch {i + 1}"))
             self._epochs += 1
         mean = sum(losses) / max(1, len(losses))
         self._local_loss = mean if losses else math.nan
@@ -344,14 +339,18 @@ class Client:
     def _public_step(
         self, optimiser: torch.optim.Optimizer, key: tuple, loss: Callable[[], Tensor]
     ) -> float:
-        value = self._step(optimiser, key, loss).item()
-        if not math.isfinite(value):
-            where = f"public batch {len(self._public_losses) + 1} of the round"
-            raise Diverged(
-                f"user {self.user.number}: the loss is not finite in {where}; is a temperature too"
-                " small, or lr too large?"
-            )
+        number = len(self._public_losses) + 1
+        value = self._value(self._step(optimiser, key, loss), f"public batch {number} of the round")
         self._public_losses.append(value)
+        return value
+
+    def _value(self, loss: Tensor, where: str) -> float:
+        """A loss as a number; raises Diverged if it is not finite."""
+        if not math.isfinite(value := loss.item()):
+            raise Diverged(
+                f"user {self.user.number}: the loss is not finite in {where}; is lr or an option"
+                " too large, or a temperature too small?"
+            )
         return value
 
     # --- measuring, and going on
@@ -364,15 +363,13 @@ class Client:
 
     @torch.no_grad()
     def evaluate(self) -> float:
-        """The task's metric on the evaluation samples; raises Diverged if outputs or the metric are
-        not finite.
-        """
+        """The task's metric on the evaluation samples; raises Diverged if it is not finite."""
         self.model.eval()
         kept, targets = self._states.of(self.model, self.evaluation.inputs), self.evaluation.targets
         parts = torch.arange(len(targets)).split(self.task.evaluation_batch)
         counts = reduce(
             torch.add,
-            (self.task.count(self._outputs(kept.take(rows)), targets[rows]) for rows in parts),
+            (self.task.count(self.model(kept.take(rows)), targets[rows]) for rows in parts),
         )
         try:
             score = self.task.score(counts)
@@ -384,17 +381,6 @@ class Client:
         if not math.isfinite(score):
             raise Diverged(f"user {self.user.number}: {self.task.metric} is {score}")
         return score
-
-    def _outputs(self, inputs: State | Tensor) -> Tensor:
-        outputs = self.model(inputs)
-        if not all(
-            map(math.isfinite, torch.stack(outputs.aminmax()).tolist())
-        ):  # aminmax passes nan on
-            raise Diverged(
-                f"user {self.user.number}: outputs for evaluation samples are not finite; is lr or"
-                " an option too large?"
-            )
-        return outputs
 
     @contextmanager
     def as_copy(self) -> Iterator[None]:

@@ -279,25 +279,22 @@ class SavedUser:
         Raises:
             ValueError, DataError: as :meth:`predict`.
         """
-        images = isinstance(self.encoding, Pixels)
+        encoding = self.encoding
+        images = isinstance(encoding, Pixels)
+        fits = isinstance(inputs, list | tuple)
         if isinstance(inputs, Tensor):
             fits = (inputs.ndim, inputs.dtype) == ((4, torch.uint8) if images else (2, torch.int64))
-        else:
-            fits = isinstance(inputs, list | tuple)
         if not fits or not len(inputs):
-            kinds = (
-                "paths of image files, or images (n, 3, h, w) uint8"
-                if images
-                else "texts, or token ids (n, l) int64"
+            raise ValueError(
+                f"user {self.number} reads {'images' if images else 'texts'}: images (n, 3, h, w)"
+                " uint8 or a list of files, or a list of texts or token ids (n, l) int64; got a"
+                f" {type(inputs).__name__}"
             )
-            raise ValueError(f"user {self.number} reads {kinds}; got a {type(inputs).__name__}")
-        if isinstance(self.encoding, Pixels):
+        if isinstance(encoding, Pixels):
             if isinstance(inputs, Tensor):
-                return self.encoding.resize(inputs)
-            return self.encoding.load(list(map(Path, inputs)))
-        return (
-            inputs if isinstance(inputs, Tensor) else self.encoding.encode(list(map(str, inputs)))
-        )
+                return encoding.resize(inputs)
+            return encoding.load(list(map(Path, inputs)))
+        return inputs if isinstance(inputs, Tensor) else encoding.encode(list(map(str, inputs)))
 
 
 @fixed_state()
@@ -361,13 +358,12 @@ def _restore(model: UserModel, folder: Path) -> None:
     """Put the saved head and adapter into the model.
 
     Raises:
-        DataError: naming a file that is missing, damaged or of another model.
+        DataError: naming a file that is missing or damaged.
+        ValueError: a file is another model's.
     """
-    with unreadable(f"{folder / HEAD}: not what {ABOUT} asks for", but=(DataError,)):
-        put_weights("the head", model, _of_head(model), load_tensors(folder / HEAD)[0])
+    put_weights("the head", model, _of_head(model), load_tensors(folder / HEAD)[0])
     if _is_adapted(model):
-        path = folder / ADAPTER[1]
-        with unreadable(f"{path}: not what {ABOUT} asks for", but=(DataError,)):
-            found: Any = set_peft_model_state_dict(model.backbone, load_tensors(path)[0])
-            if found.unexpected_keys or any(".lora_" in name for name in found.missing_keys):
-                raise ValueError("other tensors")
+        adapter = load_tensors(folder / ADAPTER[1])[0]
+        found: Any = set_peft_model_state_dict(model.backbone, adapter)
+        if found.unexpected_keys or any(".lora_" in name for name in found.missing_keys):
+            raise DataError(f"{folder / ADAPTER[1]}: not the adapter of this model")

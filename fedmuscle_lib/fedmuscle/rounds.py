@@ -29,9 +29,7 @@ class Rounds:
         self.federation = build(settings)
         self.algorithm: Algorithm = algorithms.get(settings.algorithm)(settings)
         self.algorithm.begin(self.federation)
-        self.done = [
-            client.meter.done for client in self.federation.clients
-        ]  # operations that ran, until the last round's end
+        self._count()
         for client in self.federation.clients:
             client.prepare(public=not self.algorithm.views_only)
         self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -44,7 +42,6 @@ class Rounds:
                 the batch.
         """
         clients, s = self.federation.clients, self.settings
-        flops = [client.meter.total for client in clients]
         due = s.evaluates(round)
         for client in clients:
             client.begin_round(round)
@@ -57,7 +54,7 @@ class Rounds:
                 client.check_weights()
             if due:
                 self._evaluate(round, phase)
-        self._account(round, flops)
+        self._account(round)
         metrics = (
             tuple((row["user"], row["value"]) for row in self.rows["metrics"][-len(clients) :])
             if due
@@ -95,22 +92,24 @@ class Rounds:
             self.algorithm.local_phase(client, round)
             return client.evaluate()
 
-    def _account(self, round: int, flops_before: list[int]) -> None:
+    def _count(self) -> None:
+        """Keep how many operations each user's training has taken, and how many of them ran."""
+        self._counted = [(c.meter.total, c.meter.done) for c in self.federation.clients]
+
+    def _account(self, round: int) -> None:
         """A row a user of what the round cost, of its losses, and of what the server measured."""
         server = self.federation.server
-        for client, before, done in zip(
-            self.federation.clients, flops_before, self.done, strict=True
-        ):
+        for client, (total, done) in zip(self.federation.clients, self._counted, strict=True):
             user = client.user.number
             own = {"round": round + 1, "user": user}
             bytes_ = {
                 "uplink_bytes": server.uplink[round, user],
                 "downlink_bytes": server.downlink[round, user],
             }
-            flops = {"flops": client.meter.total - before, "flops_done": client.meter.done - done}
+            flops = {"flops": client.meter.total - total, "flops_done": client.meter.done - done}
             self.rows["costs"].append(own | bytes_ | flops)
             self.rows["losses"].append(own | client.take_losses())
-        self.done = [client.meter.done for client in self.federation.clients]
+        self._count()
         self.rows["measures"] += [
             measure | {"round": round + 1}
             for measure in server.measures
@@ -130,7 +129,7 @@ class Rounds:
     def restore(self, state: dict[str, Any]) -> None:
         for client, saved in zip(self.federation.clients, state["clients"], strict=True):
             client.restore(saved)
-        self.done = [client.meter.done for client in self.federation.clients]
+        self._count()
         self.algorithm.restore(state["algorithm"])
         server = self.federation.server
         server.uplink, server.downlink = Counter(state["uplink"]), Counter(state["downlink"])

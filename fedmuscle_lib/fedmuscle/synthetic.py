@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuscle_lib.core.files import MANIFEST, read_json
 from fedmuscle_lib.data.encodings import Encoding
 from fedmuscle_lib.data.public import PUBLIC_SETS, images_of, read_public
 from fedmuscle_lib.fedmuscle.build import checkpoint_of, encoding_of
@@ -25,43 +25,25 @@ USERS = [
 ]  # image 6 r + k is made from image r of the k-th of them
 
 
-def how_it_was_made(settings: Settings) -> pd.DataFrame:
-    """What the manifest of the synthetic set says of the pipeline: setting, value.
+def images(settings: Settings) -> Iterator[tuple[User, Encoding, Tensor, Tensor]]:
+    """Each user with how its model reads images, all images of its training file, (n, 3, h, w)
+    uint8, and those that were made of them, in the same order.
 
     Raises:
-        DataError: there is no manifest, or it can't be read.
+        ValueError: users of another setup, from whom no synthetic images were made.
+        DataError, OSError: naming a file that is missing or damaged.
     """
-    request = read_json(settings.data_dir / PUBLIC_SETS[NAME] / MANIFEST).get("request", {})
-    return pd.DataFrame({"setting": list(request), "value": list(map(str, request.values()))})
-
-
-def samples(settings: Settings, row: int = 0) -> pd.DataFrame:
-    """Image ``row`` of each user's training file, and what was made from it: user, model, task,
-    private, synthetic.
-
-    Images are arrays (h, w, 3) of uint8, as the user's model reads them.
-
-    Raises:
-        ValueError, DataError: as :func:`neighbours`.
-    """
-    rows = []
+    folder = settings.data_dir / PUBLIC_SETS[NAME]
     for user in settings.members:
-        encoding = _encoding(settings, user)
-        images = (
-            _private(settings, user, encoding)[row],
-            _of(user, _public(settings, NAME, encoding))[row],
-        )
-        private, synthetic = (image.permute(1, 2, 0).numpy() for image in images)
-        rows.append(
-            {
-                "user": user.number,
-                "model": user.model,
-                "task": user.task,
-                "private": private,
-                "synthetic": synthetic,
-            }
-        )
-    return pd.DataFrame(rows)
+        if (user.number, user.task, user.client) not in USERS:
+            raise ValueError(
+                f"setup: no synthetic images were made from those of user {user.number} of"
+                f" {settings.setup}, but of setup1's users"
+            )
+        encoding = encoding_of(settings, user, load_backbone(checkpoint_of(settings, user)))
+        private = task_of(user).read(settings.data_dir, user.client, "train", encoding)[0].inputs
+        made = read_public(folder, len(images_of(folder)), encoding)
+        yield user, encoding, private, made[user.number - 1 :: len(USERS)]
 
 
 def neighbours(settings: Settings, publics: Sequence[str]) -> pd.DataFrame:
@@ -83,44 +65,32 @@ def neighbours(settings: Settings, publics: Sequence[str]) -> pd.DataFrame:
         made from; NaN for other images).
 
     Raises:
-        ValueError: users of another setup, from whom no synthetic images were made.
-        DataError: naming a file that is missing or damaged, or holds fewer images.
+        ValueError, DataError, OSError: as :func:`images`; a public set holds fewer images.
     """
     rows = []
-    for user in settings.members:
-        encoding = _encoding(settings, user)
-        private, synthetic = (
-            _private(settings, user, encoding),
-            _of(user, _public(settings, NAME, encoding)),
-        )
-        sets = {"private": private[: len(synthetic)], NAME: synthetic}
-        sets |= {name: _public(settings, name, encoding) for name in publics if name != NAME}
-        for space, place in (
-            ("pixels", _in_pixels),
-            ("features", _in_features(settings, user, private)),
-        ):
+    for user, encoding, private, made in images(settings):
+        sets = {"private": private[: len(made)], NAME: made}
+        for name in publics:
+            if name != NAME:
+                folder = settings.data_dir / PUBLIC_SETS[name]
+                sets[name] = read_public(folder, settings.public_size, encoding)
+        spaces = {"pixels": _in_pixels, "features": _in_features(settings, user, private)}
+        for space, place in spaces.items():
             known = place(private)
-            for name, images in sets.items():
-                distance, which = nearest(place(images), known, others=name == "private")
-                own = (
-                    100 * (which == torch.arange(len(images))).float().mean().item()
-                    if name == NAME
-                    else float("nan")
-                )
-                row = {
-                    "user": user.number,
-                    "model": user.model,
-                    "task": user.task,
-                    "space": space,
-                    "images": name,
-                    "n": len(images),
-                }
+            for name, shown in sets.items():
+                distance, which = nearest(place(shown), known, others=name == "private")
+                itself = 100 * (which == torch.arange(len(shown))).float().mean().item()
                 rows.append(
-                    row
-                    | {
+                    {
+                        "user": user.number,
+                        "model": user.model,
+                        "task": user.task,
+                        "space": space,
+                        "images": name,
+                        "n": len(shown),
                         "nearest": distance.median().item(),
                         "p5": distance.quantile(0.05).item(),
-                        "own": own,
+                        "own": itself if name == NAME else math.nan,
                     }
                 )
     return pd.DataFrame(rows)
@@ -163,29 +133,3 @@ def _in_features(settings: Settings, user: User, private: Tensor) -> Callable[[T
 
     centre = features(private).mean(0)
     return lambda images: F.normalize(features(images) - centre, dim=1)
-
-
-def _encoding(settings: Settings, user: User) -> Encoding:
-    if (user.number, user.task, user.client) not in USERS:
-        raise ValueError(
-            f"setup: no synthetic images were made from those of user {user.number} of"
-            f" {settings.setup}, but of setup1's users"
-        )
-    return encoding_of(settings, user, load_backbone(checkpoint_of(settings, user)))
-
-
-def _private(settings: Settings, user: User, encoding: Encoding) -> Tensor:
-    """All images of the user's training file, (n, 3, h, w) uint8."""
-    return task_of(user).read(settings.data_dir, user.client, "train", encoding)[0].inputs
-
-
-def _public(settings: Settings, name: str, encoding: Encoding) -> Tensor:
-    """The images of a public set: the synthetic ones all, of others as many as the settings say."""
-    folder = settings.data_dir / PUBLIC_SETS[name]
-    n = len(images_of(folder)) if name == NAME and folder.is_dir() else settings.public_size
-    return read_public(folder, n, encoding)
-
-
-def _of(user: User, synthetic: Tensor) -> Tensor:
-    """The synthetic images that a user made, in the order of its training file."""
-    return synthetic[user.number - 1 :: len(USERS)]

@@ -15,7 +15,7 @@ import pandas as pd
 from fedmuscle_lib.core.versions import CORE, versions
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.build import checkpoint_of, evaluation_sizes
+from fedmuscle_lib.fedmuscle.build import build, checkpoint_of
 from fedmuscle_lib.fedmuscle.export import claim, save
 from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.fedmuscle.settings import Settings
@@ -117,7 +117,8 @@ class _FedMuscle(System[Settings]):
         whole = metrics.value.where(
             metrics.metric.map(direction) < 0, 100
         )  # a perplexity moves by a share of itself
-        return whole / metrics.user.map(evaluation_sizes(settings))
+        samples = {c.user.number: len(c.evaluation) for c in build(settings).clients}
+        return whole / metrics.user.map(samples)
 
     def claim(self, settings: Settings, folder: Path) -> None:
         claim(settings, folder)

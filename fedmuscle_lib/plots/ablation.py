@@ -69,5 +69,5 @@ def ablation(
         ax.xaxis.set_minor_locator(NullLocator())
     theirs = rows.dropna(subset="paper_delta").algorithm.unique()
     hollow = {f"{label(name)} in the paper": look[name] for name in theirs}
-    legend(figure, "upper center", {label(name): each for name, each in look.items()}, hollow, "")
+    legend(figure, "upper center", {label(name): each for name, each in look.items()}, hollow)
     return figure

@@ -138,9 +138,7 @@ def test_other_inputs_are_refused(trained):
     images, texts = (load_user(trained[1] / f"user_{number}") for number in (6, 9))
     floats = torch.rand(2, 3, 32, 32)
     for user, wrong in product((images, texts), (floats, [], "a text", floats.numpy())):
-        with pytest.raises(
-            ValueError, match=r"user \d reads (paths of image files|texts), or .* got a "
-        ):
+        with pytest.raises(ValueError, match=r"user \d reads (images|texts): .* got a "):
             user.predict(wrong)
     with pytest.raises(DataError, match="none.png: no such file"):
         images.predict(["none.png"])
@@ -370,13 +368,11 @@ def test_files_of_two_models_are_refused(user, small_world):
     about = json.loads((user / "user.json").read_text())
     for options in ({"proj_dim": 7}, {"rank": 7}):
         (user / "user.json").write_text(json.dumps(about | {"options": about["options"] | options}))
-        with pytest.raises(
-            DataError, match=r"user_9.*: not (what user\.json asks for|a saved user)"
-        ):
+        with pytest.raises(DataError, match=r"user_9/user\.json: not a saved user"):
             load_user(user, small_world / "models/bert-base")
     (user / "user.json").write_text(json.dumps(about))
     save_file({"head.0.weight": torch.zeros(1)}, user / "head.safetensors")
-    with pytest.raises(DataError, match=r"head\.safetensors: not what user\.json asks for"):
+    with pytest.raises(DataError, match="not a saved user .*the head: 'head.0"):
         load_user(user, small_world / "models/bert-base")
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
 from fedmuscle_lib import Settings
 from fedmuscle_lib.core.errors import DataError
@@ -144,21 +143,3 @@ def test_folders_of_images_given_for_mlc_are_mlcs_alone(settings, small_world):
         assert torch.equal(one.train.inputs, two.train.inputs) and torch.equal(
             one.evaluation.inputs, two.evaluation.inputs
         )
-
-
-def test_tests_that_are_public_are_remarked_on(settings, small_world, tmp_path, caplog):
-    """The images of user 5's test set in place of the public set."""
-    for name in ("IC", "TC", "models"):
-        (tmp_path / name).symlink_to(small_world / name)
-    public = tmp_path / "MLC_setup/public_Pascal"
-    public.mkdir(parents=True)
-    images = pickle.loads((small_world / "IC/CIFAR100/test/client_1.pkl").read_bytes())["data"]
-    for i, image in enumerate(images):
-        Image.fromarray(image).save(public / f"{i:04d}.png")
-    with caplog.at_level(logging.WARNING, "fedmuscle"):
-        build(settings(users=(5, 6), others=1, public_size=len(images), data_dir=tmp_path))
-    assert (
-        f"user 5: most samples of {tmp_path}/IC/CIFAR100/test/client_1.pkl are also in {public}"
-        in caplog.text
-    )
-    assert "user 6" not in caplog.text

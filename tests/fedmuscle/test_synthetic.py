@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedmuscle_lib.fedmuscle.synthetic import how_it_was_made, nearest, neighbours, samples
+from fedmuscle_lib.fedmuscle.synthetic import images, nearest, neighbours
 
 TWO = {"users": (5, 6), "others": 1, "public_size": 40, "batch_size": 8}
 
@@ -35,15 +35,11 @@ def test_images_of_every_set_are_compared_with_each_users_own(settings):
     assert (pixels.noise > pixels.synthetic).all()
 
 
-def test_each_user_has_a_private_and_a_synthetic_image_to_show(settings):
-    shown = samples(settings(**TWO))
-    assert shown.user.tolist() == [5, 6] and shown.synthetic[0].shape == shown.private[0].shape == (
-        32,
-        32,
-        3,
-    )
-
-
-def test_the_manifest_says_how_the_images_were_made(settings):
-    made = how_it_was_made(settings(**TWO)).set_index("setting").value
-    assert made["pipeline"] == "small" and made["each"] == "50"
+def test_each_user_has_the_images_that_were_made_of_its_own(settings):
+    shown = list(images(settings(**TWO)))
+    assert [user.number for user, *_ in shown] == [5, 6]
+    for user, _, private, made in shown:
+        assert private.shape[1:] == made.shape[1:] == (3, 32, 32)
+        assert len(made) == 50, user.number
+    with pytest.raises(ValueError, match="no synthetic images were made from those of user 7"):
+        list(images(settings(setup="setup2", users=(7, 8), others=1)))

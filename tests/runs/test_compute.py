@@ -124,6 +124,6 @@ def test_a_backbone_that_is_exchanged_is_read_again(settings, store, small_world
 
 def test_a_diverging_user_is_named(settings, store):
     lost = settings(algorithm="local", lr=1e9, local_epochs=3)
-    with pytest.raises(Diverged, match="user 5: the local loss is not finite"):
+    with pytest.raises(Diverged, match="user 5: the loss is not finite in epoch"):
         quiet(lost, store)
     assert not any(entry.done for entry in store.entries())
