@@ -36,11 +36,11 @@ from fedmuscle_lib.muscle.reference import muscle_loss_dense
 _DENSE_TENSORS = 6  # tensors of b^(m+1) entries that the dense form and its graph hold at once
 _DENSE_BYTES = 4e9  # beyond which the dense form is not run
 _LONGEST = 2e10  # terms of the sum, b^(m+1), beyond which one call takes many seconds
+Calls = Mapping[str, Callable[[], object]]  # by name
+Forms = Callable[[Client, Settings], Iterator[tuple[str, Calls]]]  # of a client's step, by name
 
 
-def side_by_side(
-    calls: Mapping[str, Callable[[], object]], threads: int, rounds: int = 7
-) -> dict[str, float]:
+def side_by_side(calls: Calls, threads: int, rounds: int = 7) -> dict[str, float]:
     """Return the median milliseconds of each call, as ``<name>_ms``.
 
     Rounds alternate between the calls, so that a busy machine slows all alike.
@@ -122,26 +122,10 @@ def bench_step(settings: Settings, *, rounds: int = 7) -> pd.DataFrame:
         rounds: alternations between the forms.
 
     Returns:
-        One row a user: user, model, forward_ms (of one encoding), loss_ms (of a reply), readme_ms,
-            library_ms, speedup.
+        One row a user: user, model, form, forward_ms (of one encoding), loss_ms (of a reply),
+        plain_ms (the README's procedure), library_ms, speedup.
     """
-    settings = _of_one_batch(settings)
-    with fixed_state(settings.threads):
-        table = pd.DataFrame(
-            [
-                {"user": client.user.number, "model": client.user.model}
-                | side_by_side(_step(client, settings), settings.threads, rounds)
-                for client in build(settings).clients
-            ]
-        )
-    table["speedup"] = table.readme_ms / table.library_ms
-    print(
-        f"One alignment step, B = {settings.public_batch}, M = {settings.others},"
-        f" {settings.device}, {settings.threads} thread(s)"
-    )
-    total = _printed(table).sum()
-    print(f"all users together: {total.readme_ms / total.library_ms:.2f} times as fast")
-    return table
+    return _of_users(settings, _alignment, rounds)
 
 
 def bench_local(settings: Settings, *, rounds: int = 7) -> pd.DataFrame:
@@ -150,7 +134,6 @@ def bench_local(settings: Settings, *, rounds: int = 7) -> pd.DataFrame:
 
     - "frozen once": the library computes once what training never changes
       (``fedmuscle_lib.models.frozen``); the plain step computes it too, on contiguous tensors.
-    - "head alone": the same where only the head is trained.
     - "LoRA": small layers take one product (``fedmuscle_lib.models.lora``); the plain ones are
       peft's.
 
@@ -162,29 +145,30 @@ def bench_local(settings: Settings, *, rounds: int = 7) -> pd.DataFrame:
         One row a user and form, of the forms that its model has: user, model, form, library_ms,
             plain_ms, speedup.
     """
-    settings = _of_one_batch(settings)
+    return _of_users(settings, _local, rounds)
+
+
+def _of_users(settings: Settings, forms: Forms, rounds: int) -> pd.DataFrame:
+    """Print a row a user and form of a step; return the rows."""
+    one_batch = {"public_size": settings.public_batch, "cl_epochs": 1}  # all that is looked at
+    settings = settings.model_copy(update=one_batch)
     with fixed_state(settings.threads):
         table = pd.DataFrame(
             [
                 {"user": client.user.number, "model": client.user.model, "form": form}
                 | side_by_side(calls, settings.threads, rounds)
                 for client in build(settings).clients
-                for form, calls in _forms(client, settings)
+                for form, calls in forms(client, settings)
             ]
         )
     table["speedup"] = table.plain_ms / table.library_ms
     print(
-        f"One local step, B = {settings.batch_size}, {settings.device}, {settings.threads}"
-        " thread(s)"
+        f"One step, B = {settings.batch_size}, of public data {settings.public_batch},"
+        f" M = {settings.others}, {settings.device}, {settings.threads} thread(s)"
     )
     for form, total in _printed(table).groupby("form", sort=False).sum().iterrows():
         print(f"{form}: all users together {total.plain_ms / total.library_ms:.2f} times as fast")
     return table
-
-
-def _of_one_batch(settings: Settings) -> Settings:
-    """The settings on a public set of one batch, which is all that is looked at."""
-    return settings.model_copy(update={"public_size": settings.public_batch, "cl_epochs": 1})
 
 
 def _differentiate(loss: Callable[..., Tensor], anchor: Tensor, others: Tensor) -> None:
@@ -192,7 +176,7 @@ def _differentiate(loss: Callable[..., Tensor], anchor: Tensor, others: Tensor) 
     loss(anchor, others).backward()
 
 
-def _step(client: Client, settings: Settings) -> dict[str, Callable[[], object]]:
+def _alignment(client: Client, settings: Settings) -> Iterator[tuple[str, Calls]]:
     """An alignment step of a client in both forms, and two parts of it."""
     rows, images = torch.arange(settings.public_batch), client.public[: settings.public_batch]
     others = normalize(
@@ -210,22 +194,23 @@ def _step(client: Client, settings: Settings) -> dict[str, Callable[[], object]]
         optimizer.step()
         client.model.precision = settings.precision
 
-    return {
-        "forward": torch.no_grad()(lambda: client.represent(rows)),
-        "loss": lambda: make_reply("gradient", others[0], others),
-        "readme": readme,
-        "library": lambda: client.align(make_reply("gradient", client.represent(rows), others)),
-    }
+    yield (
+        "alignment",
+        {
+            "forward": torch.no_grad()(lambda: client.represent(rows)),
+            "loss": lambda: make_reply("gradient", others[0], others),
+            "plain": readme,
+            "library": lambda: client.align(make_reply("gradient", client.represent(rows), others)),
+        },
+    )
 
 
-def _forms(
-    client: Client, settings: Settings
-) -> Iterator[tuple[str, dict[str, Callable[[], None]]]]:
+def _local(client: Client, settings: Settings) -> Iterator[tuple[str, Calls]]:
     """The forms of a client's local step: each by name, the library's step and the plain one."""
     batch = slice(min(len(client.train), settings.batch_size))
     inputs, targets = client.train.inputs[batch], client.train.targets[batch]
 
-    def step(model: UserModel, read: State | Tensor) -> Callable[[], None]:
+    def step(model: UserModel, read: State | Tensor) -> Callable[[], object]:
         optimizer = _optimizer(client, settings, [p for p in model.parameters() if p.requires_grad])
 
         def once() -> None:
@@ -240,12 +225,8 @@ def _forms(
     read = frozen.take(slice(None))
     if frozen.flops:
         yield "frozen once", {"library": step(model, read), "plain": step(_plain(model), inputs)}
-    if list(model.head.parameters()):  # a language model has no head of its own
-        head = _copied(model)
-        head.freeze_representation()
-        states = FrozenStates().of(head, inputs).take(slice(None))
-        yield "head alone", {"library": step(head, states), "plain": step(_plain(head), inputs)}
-    pefts = _copied(model)
+    frozen_weights = {id(p): p for p in model.parameters() if not p.requires_grad}
+    pefts = copy.deepcopy(model, frozen_weights)  # which it shares
     if merged := [layer for layer in pefts.modules() if isinstance(layer, Merged)]:
         for layer in merged:
             layer.__class__ = lora.Linear  # type: ignore[assignment]
@@ -255,11 +236,6 @@ def _forms(
 def _optimizer(client: Client, settings: Settings, parameters: list[Any]) -> torch.optim.AdamW:
     lr = settings.of(client.user, "lr")
     return torch.optim.AdamW(parameters, lr=lr, weight_decay=settings.weight_decay, fused=True)
-
-
-def _copied(model: UserModel) -> UserModel:
-    """A copy that shares the frozen weights."""
-    return copy.deepcopy(model, {id(p): p for p in model.parameters() if not p.requires_grad})
 
 
 def _plain(model: UserModel) -> UserModel:

@@ -124,11 +124,6 @@ class Explorer:
         self._stopping = True
         self._say("Stopping after this round ...")
 
-    def wait(self) -> None:
-        """Return when nothing is running."""
-        if self._thread.is_alive():
-            self._thread.join()
-
     def run(self) -> None:
         """Compute or fetch local training and the chosen run, and draw them round by round.
 

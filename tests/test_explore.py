@@ -46,7 +46,7 @@ def test_an_impossible_choice_gets_one_sentence_and_the_next_possible_one_none(
     explorer.controls[name].value = value
     assert explorer.said == why
     explorer.start()
-    explorer.wait()
+    explorer._thread.join()
     assert explorer.said == why and explorer.figure is None
     explorer.controls[name].value = before
     assert explorer.said == ""
@@ -81,14 +81,14 @@ def test_a_round_moves_the_curve_stop_keeps_it_and_run_goes_on(given):
     image_of(explorer).observe(lambda change: drawn.append(change.new), "value")
     image_of(explorer).observe(lambda _: explorer.stop() if len(drawn) == 1 else None, "value")
     explorer.start()
-    explorer.wait()
+    explorer._thread.join()
     kept = (
         "Kept of what was begun: local voc seed 0, 1 of 2 rounds. Run this again to go on from"
         " there."
     )
     assert explorer.said == f"Interrupted. 0 of 1 runs are stored. {kept}"
     explorer.start()
-    explorer.wait()
+    explorer._thread.join()
     assert explorer.said.startswith("FedMuscle, 2 rounds: Δ over local training ")
     assert len(set(drawn)) == len(drawn) >= 4 and drawn[-1] == image_of(explorer).value
     found = curves_of(explorer.figure)
@@ -104,7 +104,7 @@ def test_a_round_moves_the_curve_stop_keeps_it_and_run_goes_on(given):
     assert explorer.tried["users"].tolist() == ["5, 6"] and explorer.tried.rounds.tolist() == ["2"]
 
     explorer.start()
-    explorer.wait()
+    explorer._thread.join()
     assert len(explorer.tried) == 1 and explorer.said.startswith("FedMuscle, 2 rounds")
     figure = explore(live=False, **given)
     assert curves_of(figure) == found, "a finished run is stored, and shown at once"

@@ -162,15 +162,19 @@ def local_data(
             f"user {user.number}: the categories of client_{user.client} differ between train and"
             f" {split}"
         )
-    if user.sharers:
-        pool, evaluation = _share(settings, user, pool, evaluation)
     n = user.train_samples
-    if n > len(pool):
+    try:
+        if user.sharers:
+            pool, evaluation = _share(settings, user, pool, evaluation)
+        if n > len(pool):
+            raise ValueError(
+                f"a local training set of {n} was asked for, the file holds {len(pool)} samples"
+            )
+    except ValueError as error:
         raise DataError(
-            f"user {user.number}, {task.file(settings.data_dir, user.client, 'train')}: a local"
-            f" training set of {n} was asked for, the file holds {len(pool)} samples; the setting"
-            f' train_samples asks for fewer: {{"{user.task}": {len(pool)}}}'
-        )
+            f"user {user.number}, {task.file(settings.data_dir, user.client, 'train')}: {error};"
+            " the setting train_samples asks for fewer"
+        ) from None
     if settings.local_draw == "fixed":
         train = pool.take(torch.arange(n))
     else:
@@ -185,19 +189,15 @@ def local_data(
 
 
 def _share(settings: Settings, user: User, *pools: Samples) -> tuple[Samples, ...]:
-    """The user's part of its task's training and evaluation pools."""
+    """The user's part of its task's training and evaluation pools; raises ValueError where these
+    are too small.
+    """
     assert user.sharers
     train, evaluation = (pool.targets.numpy() for pool in pools)
     address = ("pool", settings.seed, user.task)
-    try:
-        parts = matched_partitions(
-            train, evaluation, len(user.sharers), settings.alpha, user.train_samples, *address
-        )
-    except ValueError as error:
-        file = task_of(user).file(settings.data_dir, user.client, "train")
-        raise DataError(
-            f"user {user.number}, {file}: {error}; the setting train_samples asks for fewer"
-        ) from None
+    parts = matched_partitions(
+        train, evaluation, len(user.sharers), settings.alpha, user.train_samples, *address
+    )
     own = user.sharers.index(user.number)
     return tuple(
         pool.take(torch.from_numpy(rows[own])) for pool, rows in zip(pools, parts, strict=True)

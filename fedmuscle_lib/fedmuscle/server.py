@@ -188,8 +188,7 @@ class Server:
         return self._references[user][rows]
 
     def send(self, user: int, reply: CountedReply) -> CountedReply:
-        """Count a reply to ``user`` and hand it over; raises RuntimeError if no batch is open."""
-        if self._batch is None:
-            raise RuntimeError(f"a reply to user {user} before any batch was opened")
+        """Count a reply to ``user`` on the open batch and hand it over."""
+        assert self._batch
         self.downlink[self._batch.round, user] += reply.nbytes
         return reply

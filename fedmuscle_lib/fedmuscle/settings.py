@@ -158,7 +158,7 @@ class Settings(RunSettings):
         5000, 'Section 6.1: "The size of the shared public dataset is set to 5000".', ge=2
     )
 
-    train_samples: dict[str, StrictInt] = training(
+    train_samples: dict[str, Annotated[StrictInt, Field(ge=1)]] = training(
         {},
         'Appendix G: "Each user performing the IC10 task has 50 training samples", IC100 100, MLC'
         ' 200, SS 1000, TC 100; other sizes by task, such as {"SS": 300}.',
@@ -472,19 +472,14 @@ class Settings(RunSettings):
                 f"{name}: B = {self.public_batch} is larger than the public set of"
                 f" {self.public_size}"
             )
-        self._check_train_samples()
+        tasks = {user.task for user in SETUPS[self.setup]}
+        for task in self.train_samples:
+            check_known(f"train_samples: nobody in {self.setup} has the task", task, tasks)
         self._check_own()
         self._check_tasks()
         check_options(self.options, algorithms)
         self._check_temperatures(ordered="tau_prime" not in algorithm.ignores and self.others > 1)
         return self
-
-    def _check_train_samples(self) -> None:
-        tasks = {user.task for user in SETUPS[self.setup]}
-        for task, n in self.train_samples.items():
-            check_known(f"train_samples: nobody in {self.setup} has the task", task, tasks)
-            if n < 1:
-                raise ValueError(f"train_samples: a user with {task} has at least one, got {n}")
 
     def _check_own(self) -> None:
         users = {user.number: user for user in self.members}
@@ -555,13 +550,9 @@ class Settings(RunSettings):
             numbers = [user.number for user in self.members]
             return value[numbers.index(first)][numbers.index(second)]
         task = {user.number: user.task for user in self.members}
-        pairs = [
-            (first, second),
-            (second, first),
-            (task[first], task[second]),
-            (task[second], task[first]),
-        ]
-        return next((value[f"{a}-{b}"] for a, b in pairs if f"{a}-{b}" in value), value["default"])
+        one, other = task[first], task[second]
+        pairs = (f"{first}-{second}", f"{second}-{first}", f"{one}-{other}", f"{other}-{one}")
+        return next(value[key] for key in (*pairs, "default") if key in value)
 
     def of(self, user: User, name: str) -> Any:
         """A setting as ``user`` has it, which is its own only of those of BY_TASK."""

@@ -226,6 +226,9 @@ def contrast(
 ) -> Tensor:
     """Equation (5), the loss from what the server knows without the anchor.
 
+    Value and gradient come in one pass: the gradient is a difference of expectations and needs no
+    graph through the sum.
+
     Args:
         anchor: (b, d); the only input that gets a gradient.
         keys: (m, b, d) and log_pair: (b, m(m-1)/2, b), as ``log_factors`` returns them.
@@ -233,11 +236,21 @@ def contrast(
         memory_budget: bytes of working memory.
     """
     wanted = torch.is_grad_enabled() and anchor.requires_grad
+    m, b, d = keys.shape
     with torch.no_grad():
-        value, gradient = closed_form(
-            anchor.detach(), keys, log_pair, reach, int(memory_budget), wanted
-        )
-    return value if gradient is None else given(anchor, value, gradient)
+        flat = keys.reshape(m * b, d)
+        unary = (anchor.detach() @ flat.T).view(b, m, b)  # log x_m(i, j)
+        log_z, p = log_partition(
+            unary, log_pair, reach, int(memory_budget), with_marginals=wanted
+        )  # (b,), (b, m, b)
+        positive = unary.diagonal(dim1=0, dim2=2).sum() + log_pair.diagonal(dim1=0, dim2=2).sum()
+        value = ((log_z.sum() - positive.to(log_z)) / b).to(anchor)
+        if p is None:
+            return value
+        # dL/dz_i = (1/b) sum_m (E_{p_m(.|i)}[z^m_j] - z^m_i) / tau_{n,m}
+        p.diagonal(dim1=0, dim2=2).sub_(1)
+        gradient = (p.view(b, m * b).to(flat) @ flat).div_(b)
+    return given(anchor, value, gradient)
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager:
@@ -247,27 +260,6 @@ def without_autocast(device: torch.device) -> AbstractContextManager:
         if torch.is_autocast_enabled(device.type)
         else nullcontext()
     )
-
-
-def closed_form(
-    anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, budget: int, gradient: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Value and gradient (b, d) in one pass: the gradient is a difference of expectations and needs
-    no graph through the sum.
-    """
-    m, b, d = keys.shape
-    flat = keys.reshape(m * b, d)
-    unary = (anchor @ flat.T).view(b, m, b)  # log x_m(i, j)
-    log_z, p = log_partition(
-        unary, log_pair, reach, budget, with_marginals=gradient
-    )  # (b,), (b, m, b)
-    positive = unary.diagonal(dim1=0, dim2=2).sum() + log_pair.diagonal(dim1=0, dim2=2).sum()
-    value = ((log_z.sum() - positive.to(log_z)) / b).to(anchor)
-    if p is None:
-        return value, None
-    # dL/dz_i = (1/b) sum_m (E_{p_m(.|i)}[z^m_j] - z^m_i) / tau_{n,m}
-    p.diagonal(dim1=0, dim2=2).sub_(1)
-    return value, (p.view(b, m * b).to(flat) @ flat).div_(b)
 
 
 def given(variable: Tensor, value: Tensor, gradient: Tensor) -> Tensor:

@@ -94,13 +94,7 @@ class MadeUpLabels(Algorithm):
         )
 
     def local_phase(self, client: Client, round: int) -> float:
-        return self.fit_labelled(client, self.settings.epochs_in(round, client.user))
-
-    def fit_labelled(self, client: Client, epochs: int) -> float:
-        """Passes over the user's own samples and those that it has a label for; returns the
-        loss.
-        """
-        return client.do(FitLabelled(epochs))
+        return client.do(FitLabelled(self.settings.epochs_in(round, client.user)))
 
 
 class CoFED(MadeUpLabels):
@@ -151,7 +145,7 @@ class CoFED(MadeUpLabels):
             epochs, self.options.epochs
         )  # fewer in a round that has more epochs than that
         loss = client.fit(epochs - together)
-        return self.fit_labelled(client, together) if together else loss
+        return client.do(FitLabelled(together)) if together else loss
 
     def communicate(self, federation: Federation, round: int) -> None:
         if round + 1 == self._first_together():

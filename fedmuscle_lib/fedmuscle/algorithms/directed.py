@@ -8,6 +8,7 @@ training, without labels.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +21,6 @@ from fedmuscle_lib.fedmuscle.algorithms.algorithm import ClientSide, Federation
 from fedmuscle_lib.fedmuscle.algorithms.controls import Anchored
 from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle, Members
 from fedmuscle_lib.fedmuscle.messages import Batch
-from fedmuscle_lib.fedmuscle.setups import task_of
 from fedmuscle_lib.tasks import direction
 
 if TYPE_CHECKING:
@@ -97,19 +97,13 @@ class _Forgets(ClientSide):
         return gain >= 0
 
     def _trained(self, client: Client, head_alone: bool) -> float:
+        """The metric on what is held out, with its sign turned where less is better."""
         client.restart()
-        if not head_alone:
-            client.fit(self.epochs)
-            return _quality(client)
-        with client.model.representation_frozen():
-            client.prepare(public=False)
-            client.fit(self.epochs, _Step("head alone"))
-            return _quality(client)
-
-
-def _quality(client: Client) -> float:
-    """The client's metric on what it holds out, with its sign turned where less is better."""
-    return direction(task_of(client.user).metric) * client.evaluate()
+        with client.model.representation_frozen() if head_alone else nullcontext():
+            if head_alone:
+                client.prepare(public=False)
+            client.fit(self.epochs, _Step("head alone") if head_alone else None)
+            return direction(client.task.metric) * client.evaluate()
 
 
 @dataclass(frozen=True)

@@ -95,13 +95,10 @@ class SAGE(Algorithm):
     def local_update(self, federation: Federation, round: int) -> float:
         size = self.options.mu * self.settings.public_batch
         for group in federation.groups():
-            step = _Coupled(self._teacher(group, round), size)
+            ensemble = self._ensemble(group, round)
+            step = _Coupled(ensemble, self._weights(ensemble), self.options, size)
             self.steps |= dict.fromkeys((client.user.number for client in group.clients), step)
         return super().local_update(federation, round)
-
-    def _teacher(self, group: Group, round: int) -> _Teacher:
-        probabilities = self._ensemble(group, round)
-        return _Teacher(probabilities, self._weights(probabilities), self.options)
 
     def _weights(self, probabilities: Tensor) -> Tensor:
         """Of outcomes, (k, c): how rare each is among those that the ensemble is sure of."""
@@ -124,16 +121,29 @@ class SAGE(Algorithm):
 
 
 @dataclass(frozen=True, eq=False)
-class _Teacher(ClientSide):
-    """L_u by the ensemble's probabilities (n, k, c) and the user's own; ``weights`` (k, c) are the
+class _Coupled(ClientSide):
+    """A local step with L_u of the next ``size`` public samples, which come in shuffled passes over
+    the public set.
+
+    L_u is by the ensemble's probabilities (n, k, c) and the user's own; ``weights`` (k, c) are the
     outcomes'.
     """
 
     ensemble: Tensor
     weights: Tensor
     options: SAGE.Options
+    size: int
 
-    def __call__(
+    def __call__(self, client: Client, rows: Tensor, number: int) -> Tensor:
+        own, order = client.local_loss(rows), ("taught", *client.address)
+        turn, position = divmod(number, len(batches(len(client.public), self.size, *order)))
+        public = batches(len(client.public), self.size, *order, turn)[position]
+        taught = self._taught(client, public, *client.address, number)
+        if taught is None:
+            return client.step(("fit", len(rows)), own)
+        return client.step(("taught", len(rows), len(public)), lambda: own() + taught())
+
+    def _taught(
         self, client: Client, rows: Tensor, *address: object
     ) -> Callable[[], Tensor] | None:
         """L_u of a public batch, to be computed within a step; None where neither is sure of any
@@ -155,22 +165,3 @@ class _Teacher(ClientSide):
         return lambda: (
             self.options.weight * divergence(decisions(client.model(strong)), target, mask)
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _Coupled(ClientSide):
-    """A local step with L_u of the next ``size`` public samples, which come in shuffled passes over
-    the public set.
-    """
-
-    teacher: _Teacher
-    size: int
-
-    def __call__(self, client: Client, rows: Tensor, number: int) -> Tensor:
-        own, order = client.local_loss(rows), ("taught", *client.address)
-        turn, position = divmod(number, len(batches(len(client.public), self.size, *order)))
-        public = batches(len(client.public), self.size, *order, turn)[position]
-        taught = self.teacher(client, public, *client.address, number)
-        if taught is None:
-            return client.step(("fit", len(rows)), own)
-        return client.step(("taught", len(rows), len(public)), lambda: own() + taught())
