@@ -81,8 +81,8 @@ def muscle_loss(
         ValueError: naming the member at fault and the value: values that are not finite; rows whose
             norm is off 1 by more than ``NORM_TOLERANCE`` (which admits rows normalised in
             bfloat16); a member whose b or d differs from the anchor's; the anchor among the others;
-            b < 2; m < 1; a temperature that is neither a number nor a matrix, or not positive; tau'
-            > tau for a pair of others.
+            b < 2; m < 1, or others that are no tensor and no list; a temperature that is neither a
+            number nor a matrix, or not positive; tau' > tau for a pair of others.
         TypeError: naming the member: it is no floating-point tensor.
         RuntimeError: a second derivative, or one in forward mode.
 

@@ -95,10 +95,6 @@ def test_a_table_of_other_members_is_refused():
     a, b, c = (unit(4, 6, seed=seed) for seed in range(3))
     with pytest.raises(
         ValueError,
-        match=r"alpha: compute_alpha gives a table of \(4, 4, 4\) for 3 members, got \(4, 4\)",
+        match=r"alpha: compute_alpha gives a table of \(4, 4, 4\) for 3 members, got one of \(4, 4\)",
     ):
         muscle_loss([a, b, c], compute_alpha([a, b], 0.2, 0.15), 0.2, "cpu")
-    with pytest.raises(
-        ValueError, match=r"rep_matrices\[1\] has shape \(5, 6\), the anchor \(4, 6\)"
-    ):
-        compute_alpha([a, unit(5, 6)], 0.2, 0.15)

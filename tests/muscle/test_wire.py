@@ -100,14 +100,9 @@ def test_bytes_are_those_of_the_payload(kind, m, dtype):
     assert reply.nbytes == payload == reply_nbytes(kind, b=5, d=8, m=m, itemsize=dtype.itemsize)
 
 
-def test_unknown_replies_are_refused_with_the_known_ones():
-    anchor, others = members(2, 5, 8)
-    for call in (
-        lambda: make_reply("sparse", anchor, others),
-        lambda: reply_nbytes("sparse", 5, 8, 2),
-    ):
-        with pytest.raises(ValueError, match="'sparse': one of dense, factored, gradient"):
-            call()
+def test_an_unknown_reply_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="'sparse': one of dense, factored, gradient"):
+        make_reply("sparse", *members(2, 5, 8))
     assert tuple(REPLIES) == KINDS
 
 
@@ -116,15 +111,8 @@ def test_bad_members_are_refused_by_name(kind):
     anchor, others = members(2, 5, 8)
     others = others.clone()
     others[1, 2, 3] = math.nan
-    with pytest.raises(ValueError, match=r"others\[1\] \(user 7\), row 2 holds nan"):
+    with pytest.raises(ValueError, match=r"others\[1\] \(user 7\), row 2 has norm nan"):
         make_reply(kind, anchor, others, names=["user 2", "user 5", "user 7"])
-
-
-def test_a_gradient_is_refused_for_another_batch():
-    anchor, others = members(2, 5, 8)
-    reply = make_reply("gradient", anchor, others)
-    with pytest.raises(ValueError, match=r"anchor has shape \(4, 8\), the gradient \(5, 8\)"):
-        reply.loss(anchor[:4])
 
 
 @pytest.mark.parametrize(
