@@ -36,7 +36,7 @@ from fedmuscle_lib.fedmuscle.system import SYSTEM
         ({"tau": float("nan")}, "tau: .*finite number .got nan."),
         (
             {"tau": ((0.2, 0.2), (0.2, 0.2))},
-            r"tau: a matrix over 6 members is \(6, 6\), this one has rows \[2, 2\]",
+            r"tau: .* a \(6, 6\) matrix over the members is needed, got one of shape \(2, 2\)",
         ),
         (
             {"tau_prime": ((0.2, 0.0), (0.0, 0.2)), "users": (1, 2), "others": 1},
