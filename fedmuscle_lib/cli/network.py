@@ -47,11 +47,11 @@ def serve(
 
 def join(
     file: Annotated[
-        Path | None,
+        Path,
         typer.Argument(
-            metavar="[PARTY.TOML]", help="The party's file; docs/federation.md describes it."
+            metavar="PARTY.TOML", help="The party's file; docs/federation.md describes it."
         ),
-    ] = None,
+    ],
     parameter: Parameters = None,
 ) -> None:
     """Take part in a federation over machines with your own data and model, until its rounds are

@@ -21,7 +21,6 @@ from cryptography.x509.oid import NameOID
 from fedmuscle_lib.core.errors import DataError, unreadable
 from fedmuscle_lib.core.files import read_bytes
 
-VALID, AUTHORITY_VALID = timedelta(days=365), timedelta(days=3650)
 PEM = serialization.Encoding.PEM
 
 Pair = tuple[ec.EllipticCurvePrivateKey, x509.Certificate]
@@ -38,19 +37,16 @@ def make(folder: Path, users: Sequence[int], hosts: Sequence[str]) -> list[Path]
         The files that were written.
 
     Raises:
-        ValueError: a user's number or a host that can't be.
+        ValueError: a host that can't be.
         DataError: naming a file that is there and can't be used.
     """
-    if wrong := [user for user in users if user < 1]:
-        raise ValueError(f"user: numbers begin at 1, not {wrong[0]}")
     names = [_host(host) for host in hosts]
     folder.mkdir(parents=True, exist_ok=True)
-    written = _write(folder / "authority.pem", _signed("authority", [], None))
+    written, root = list[Path](), folder / "root.pem"
+    if not root.exists():
+        written += _write(folder / "authority.pem", _signed("authority", [], None))
     authority = pair(folder / "authority.pem")
-    root = authority[1].public_bytes(PEM)
-    written += _write(folder / "root.pem", root)
-    if read_bytes(folder / "root.pem") != root:
-        raise DataError(f"{folder / 'root.pem'}: not the certificate in authority.pem beside it")
+    written += _write(root, authority[1].public_bytes(PEM))
     if names:
         written += _write(folder / "server.pem", _signed("server", names, authority))
     for user in users:
@@ -59,12 +55,11 @@ def make(folder: Path, users: Sequence[int], hosts: Sequence[str]) -> list[Path]
 
 
 def _write(path: Path, content: bytes) -> list[Path]:
-    """Write a file, for its owner alone if it is private, unless it is there already."""
+    """Write a file for its owner alone, unless it is there already."""
     if path.exists():
         return []
-    mode = 0o600 if b"PRIVATE" in content else 0o644
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)
+    path.touch(0o600)
+    path.write_bytes(content)
     return [path]
 
 
@@ -79,7 +74,7 @@ def _signed(name: str, hosts: Sequence[x509.GeneralName], authority: Pair | None
         key.public_key(),
         x509.random_serial_number(),
         now - timedelta(hours=1),
-        now + (VALID if authority else AUTHORITY_VALID),
+        now + timedelta(days=365),
     ).add_extension(x509.BasicConstraints(ca=authority is None, path_length=None), critical=True)
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
@@ -103,7 +98,7 @@ def pair(path: Path) -> Pair:
 
     Raises:
         DataError: naming the file; it is missing, other users of the machine can read it, it has
-            not both in PEM, they don't fit, or the certificate has expired.
+            not both in PEM, or they don't fit.
     """
     content = read_bytes(path)
     if os.name == "posix" and path.stat().st_mode & 0o077:
@@ -113,13 +108,11 @@ def pair(path: Path) -> Pair:
         key = serialization.load_pem_private_key(content, None)
     if key.public_key() != certificate.public_key():
         raise DataError(f"{path}: the private key is not that of the certificate; renew both")
-    if certificate.not_valid_after_utc < datetime.now(UTC):
-        raise DataError(f"{path}: expired on {certificate.not_valid_after_utc:%Y-%m-%d}")
     return key, certificate  # type: ignore[return-value]  # an organisation's key may be another kind
 
 
 def user_of(path: Path) -> int:
     """The user whose certificate this is; raises DataError as :func:`pair`, or for another name."""
-    with unreadable(f"{path}: its common name is not a user's number", but=(DataError,)):
-        _, certificate = pair(path)
+    _, certificate = pair(path)
+    with unreadable(f"{path}: its common name is not a user's number"):
         return int(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)

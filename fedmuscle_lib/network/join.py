@@ -8,26 +8,31 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import grpc
+from filelock import FileLock
 
 from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
 from fedmuscle_lib.core.files import read_bytes
 from fedmuscle_lib.network import certificates
-from fedmuscle_lib.network.history import alone
 from fedmuscle_lib.network.messages import Answer, pack
 from fedmuscle_lib.network.party import Party
 from fedmuscle_lib.network.server import METHOD, NAME, OPTIONS, POLL, SERVICE
 from fedmuscle_lib.network.terms import PartyFile
 
 SPARE = 10.0  # seconds of a call beside those for which it waits for a question
+REFUSED = {  # what gRPC says, and what that means
+    "TSI_PROTOCOL_FAILURE": "your root has not signed its certificate, or it has expired",
+    "Verification Check failed": "its certificate is for another name",
+    "Socket closed": "its root has not signed your certificate, or it has expired",
+}
 LAST = 2.0  # seconds of the last one, after which a party ends
 PAUSE = 1.0  # seconds between attempts
 
 
 def join(file: PartyFile, tell: Callable[[str], object] = print) -> None:
-    """Take part as the file says; raises as :func:`take_part`, and Busy if another process uses the
-    party's state.
+    """Take part as the file says; raises as :func:`take_part`, and filelock's Timeout if another
+    process uses the party's state.
     """
-    with alone(file.state):
+    with FileLock(file.state / "lock", timeout=0):
         take_part(Party(file, certificates.user_of(file.certificate), tell), tell)
 
 
@@ -62,7 +67,9 @@ class _Connection:
         self._open()
 
     def _open(self) -> None:
-        channel = grpc.secure_channel(self._file.server, self._credentials, OPTIONS)
+        here = self._file.server.startswith(("127.", "localhost:"))
+        options = [*OPTIONS, ("grpc.enable_http_proxy", int(not here))]
+        channel = grpc.secure_channel(self._file.server, self._credentials, options)
         self._method = channel.unary_unary(f"/{SERVICE}/{METHOD}")
 
     def call(self, answer: bytes, to: str, seconds: float, ends: str = "") -> bytes:
@@ -87,11 +94,9 @@ class _Connection:
                 why = f"waiting for {at} ({line_of(error.details() or '', 500)})"
                 if error.code() is grpc.StatusCode.PERMISSION_DENIED:
                     raise RefusedMessage(error.details()) from None
-                if "TSI_PROTOCOL_FAILURE" in why or "Verification Check failed" in why:
-                    raise DataError(
-                        f"{at}: its certificate is not signed by your root, or for another name"
-                        f" ({why})"
-                    ) from None
+                refused = [what for sign, what in REFUSED.items() if sign in why]
+                if refused and why == told and not to:
+                    raise DataError(f"{at}: {refused[0]} ({why})") from None
                 if time.monotonic() - reached > self._file.wait:
                     raise TimeoutError(f"{why} for {self._file.wait:g} s") from None
                 # a firewall may have forgotten the connection, which TCP finds after minutes

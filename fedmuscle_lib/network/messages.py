@@ -9,22 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
 from safetensors.torch import load, save
 from torch import Tensor
 
 from fedmuscle_lib.core.errors import RefusedMessage, unreadable
 from fedmuscle_lib.fedmuscle.messages import Batch
-from fedmuscle_lib.network.terms import Terms
+from fedmuscle_lib.network.terms import Table, Terms
 
 _LENGTH = 4  # bytes
 
 
-class _Head(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Question(_Head):
+class Question(Table):
     """What the server asks a party.
 
     Attributes:
@@ -41,15 +36,17 @@ class Question(_Head):
     batch: Batch | None = None
 
 
-class Report(_Head):
-    """What a party tells of its evaluation: its metric and that of its own local training."""
+class Report(Table):
+    """What a party tells of its evaluation, if anything: its metric and that of its own local
+    training.
+    """
 
-    metric: str = Field(pattern=r"^[\w .%@-]{1,40}$")
-    value: float
+    metric: str | None = None
+    value: float | None = None
     local: float | None = None
 
 
-class Answer(_Head):
+class Answer(Table):
     """What a party answers, with the tensor ``z`` (b, d) if representations were asked for.
 
     Attributes:
@@ -59,13 +56,13 @@ class Answer(_Head):
 
     began_anew: bool = False
     leaves: str = ""
-    report: Report | None = None
+    report: Report = Report()
 
 
-H = TypeVar("H", bound=_Head)
+H = TypeVar("H", bound=Table)
 
 
-def pack(head: _Head, tensors: Mapping[str, Tensor] | None = None) -> bytes:
+def pack(head: Table, tensors: Mapping[str, Tensor] | None = None) -> bytes:
     """A message of a head and tensors on any device."""
     text = head.model_dump_json(exclude_none=True).encode()
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in (tensors or {}).items()}

@@ -1,7 +1,7 @@
 """One party: its model and its data, as answers to the server's questions.
 
-Checkpoints of the last two rounds' ends are kept, since a server that was killed may be a round
-behind its parties.
+Checkpoints of the last two rounds' ends are kept: a party that is killed needs the last one, and
+the one before if a killed server is a round behind its parties.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.fedmuscle.messages import Batch
 from fedmuscle_lib.muscle.wire import GradientReply
-from fedmuscle_lib.network.history import columns_of
 from fedmuscle_lib.network.messages import Answer, Question, Report, pack, unpack
 from fedmuscle_lib.network.terms import PartyFile, Terms
 from fedmuscle_lib.runs.settings import try_device
@@ -49,23 +48,17 @@ class Party:
         self._clients: list[Client] = []  # with it, and the copy that trains on local data alone
         self._rows: list[dict[str, Any]] = []  # of history.csv
         self._finished = inf  # rounds behind the clients' state, where that is a round's end
-        self._round = -1  # that is running
-        self._question, self._answer = b"", b""  # the last ones
+        self._round = -1  # the last that was begun
 
-    def answer(self, question: bytes) -> bytes:
-        """The answer to a question; the same again for the same question.
+    def answer(self, message: bytes) -> bytes:
+        """The answer to a question.
 
         Raises:
             RefusedMessage: the server asks for what the party does not do.
             Diverged: training gives no finite numbers any more.
             DataError: data or a checkpoint can't be read, or the public set is another.
         """
-        if question != self._question:
-            self._answer = self._answered(*unpack("the server", Question, question))
-            self._question = question
-        return self._answer
-
-    def _answered(self, question: Question, reply: dict[str, Tensor]) -> bytes:
+        question, reply = unpack("the server", Question, message)
         if question.step == "over":
             self.over = True
             self._tell(f"user {self.user}: all rounds are over")
@@ -82,15 +75,14 @@ class Party:
                 self._clients[0].align(GradientReply(**parts))
             if question.step == "represent":
                 return pack(Answer(), {"z": self._represent(question.batch)})
-            return pack(Answer(report=self._end() if question.step == "end" else None))
+            return pack(Answer(report=self._end() if question.step == "end" else Report()))
 
     def _agree(self, terms: Terms) -> None:
         """Check the terms, once, and build what the rounds need."""
         if terms == self._terms:
             return
-        if self._terms or terms.rounds > self.file.most_rounds:
-            most = f"most_rounds = {self.file.most_rounds}"
-            raise RefusedMessage(f"the terms are not those agreed on, or more than {most}: {terms}")
+        if self._terms:
+            raise RefusedMessage(f"the terms are not those agreed on: {terms}")
         self._tell(f"user {self.user}: {terms}")
         self.file.check_public(terms)
         self._algorithm = FedMuscle(terms)
@@ -125,33 +117,30 @@ class Party:
             raise RefusedMessage(f"the server asks for {batch} again, or for what is no batch")
         return self._clients[0].represent(self._batches.pop(batch))
 
-    def _end(self) -> Report | None:
+    def _end(self) -> Report:
         """Evaluate the model and the copy, where it is due, and keep a checkpoint; returns what the
         server is told.
         """
         self._clients[0].check_weights()
-        report, metrics = None, ""
+        report = Report()
         if self._settings.evaluates(self._round):
             value, *local = (client.evaluate() for client in self._clients)
             metric = self._clients[0].task.metric
             report = Report(metric=metric, value=value, local=local[0] if local else None)
-            metrics = f", {metric} {value:.1f}" + "".join(
-                f" ({each:.1f} by local training alone)" for each in local
-            )
         losses, number = self._clients[0].take_losses(), self._round + 1
         row = {
             "round": number,
             "local_loss": losses["local"],
             "alignment_loss": losses["alignment"],
-            **columns_of(report),
+            **report.model_dump(),
             "seconds": time.perf_counter() - self._began,
         }
         self._rows.append(row)
         self._keep(number)
-        self._round = -1
-        rounds, seconds = self._settings.rounds, row["seconds"]
-        self._tell(f"user {self.user}, round {number}/{rounds}{metrics}, {seconds:.1f} s")
-        return report if self.file.report else None
+        numbers = [f"{name} {row[name]:.4g}" for name in row if isinstance(row[name], float)]
+        told = ", ".join(numbers)
+        self._tell(f"user {self.user}, round {number}/{self._settings.rounds}: {told}")
+        return report if self.file.report else Report()
 
     def _keep(self, finished: int) -> None:
         """Write a checkpoint, and the history."""
@@ -176,9 +165,7 @@ class Party:
         for path in there:
             with prefixed(f"{path}: not a checkpoint of this party", (ValueError, KeyError)):
                 state = unpacked(files.read_bytes(path))
-                if state["terms"] != str(self._terms):
-                    raise ValueError("it is of other terms; name another folder for these")
-                if state["finished"] > round:
+                if state["terms"] != str(self._terms) or state["finished"] > round:
                     continue
                 for client, own in zip(self._clients, state["clients"], strict=True):
                     client.restore(own)
@@ -189,7 +176,7 @@ class Party:
             return
         if there:
             raise DataError(
-                f"{self.file.state}: its checkpoints are ahead of the server's round {round + 1};"
-                " name another folder"
+                f"{self.file.state}: its checkpoints are of other terms, or ahead of the server's"
+                f" round {round + 1}; name another folder"
             )
         self._keep(0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
 from statistics import fmean
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,19 +22,18 @@ from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 from fedmuscle_lib.muscle.wire import GradientReply
-from fedmuscle_lib.network.history import History, columns_of, listed
-from fedmuscle_lib.network.messages import Answer, Question, pack, unpack
+from fedmuscle_lib.network.history import History, listed
+from fedmuscle_lib.network.messages import Answer, Question, Report, pack, unpack
 from fedmuscle_lib.network.terms import Terms
 
 # Questions by user -> answers of those who gave one in time.
 Ask = Callable[[dict[int, bytes]], dict[int, bytes]]
 Answers = dict[int, tuple[Answer, Tensor]]
 Replies = dict[int, Mapping[str, Tensor]]
-NEAR_0 = 1.0  # a local metric below it, in per cent, turns any change into a large relative gain
 
 
 class TooFew(RuntimeError):
-    """A round has fewer than two parties; the text says who is missing, and why."""
+    """Fewer than two parties are left in a round; the text says who is missing, and why."""
 
 
 @dataclass
@@ -81,7 +79,7 @@ class Rounds:
         """Do the rounds that are left.
 
         Raises:
-            TooFew: fewer than two parties begin a round; what was done is kept.
+            TooFew: fewer than two parties are left in a round; the rounds before are kept.
         """
         for round in range(len(self.history.rounds), self.terms.rounds):
             self._round(round)
@@ -92,25 +90,19 @@ class Rounds:
         began, losses, replies = time.monotonic(), list[float](), Replies()
         begin = Question(step="begin", round=round, terms=self.terms)
         there = self._answers(begin, self.users, replies)
-        waited = time.monotonic() - began
-        if len(there) < 2:
-            raise TooFew(f"round {round + 1} needs two users and has {listed(there)}: {self._why}")
         for batch, rows in self._algorithm.public_batches(round):
             question = Question(step="represent", round=round, batch=batch)
             there, replies = self._answers(question, there, replies), Replies()
-            if len(there) < 2:
-                break
-            seats = [_Seat(SimpleNamespace(number=user), z) for user, (_, z) in there.items()]
-            self._server.users = tuple(there)
-            losses += self._algorithm.align(Federation(cast(Any, seats), self._server), batch, rows)
-            replies = {seat.user.number: vars(seat.reply) for seat in seats}
+            seats = {user: _Seat(SimpleNamespace(number=user), z) for user, (_, z) in there.items()}
+            self._server.users = tuple(seats)
+            federation = Federation(cast(Any, seats.values()), self._server)
+            losses += self._algorithm.align(federation, batch, rows)
+            replies = {user: vars(seat.reply) for user, seat in seats.items()}
         ended = self._answers(Question(step="end", round=round), there, replies)
-        loss = fmean(losses) if losses else nan
         row = {
             "round": round + 1,
             "users": len(ended),
-            "alignment_loss": loss,
-            "waiting_seconds": waited,
+            "alignment_loss": fmean(losses),
             "seconds": time.monotonic() - began,
         }
         users = [
@@ -120,14 +112,13 @@ class Rounds:
                 "why_not": self._why.get(user),
                 "uplink_bytes": self._server.uplink[round, user],
                 "downlink_bytes": self._server.downlink[round, user],
-                **columns_of(ended[user][0].report if user in ended else None),
+                **(ended[user][0].report if user in ended else Report()).model_dump(),
             }
             for user in self.users
         ]
         self.history.add(row, users)
-        told = f"round {round + 1}/{self.terms.rounds}: {listed(ended)}, alignment loss {loss:.3f}"
-        told += f", {row['seconds']:.1f} s, of which {waited:.1f} s of waiting{self._delta(users)}"
-        self._tell(told)
+        told = f"alignment loss {row['alignment_loss']:.3f}, {row['seconds']:.1f} s"
+        self._tell(f"round {round + 1}/{self.terms.rounds}: {listed(ended)}, {told}")
 
     def _answers(self, question: Question, users: Iterable[int], replies: Replies) -> Answers:
         """Ask users, with replies to what they sent before, and leave out of the round who does not
@@ -140,6 +131,9 @@ class Rounds:
             again = self._read(step, anew, again=True)
             answers = {user: answers[user] for user in answers if user not in anew} | again
             anew = list(again)
+        if len(answers) < 2:
+            where = f"round {question.round + 1}"
+            raise TooFew(f"{where} needs two users and has {listed(answers)}: {self._why}")
         return dict(sorted(answers.items()))
 
     def _read(self, step: int, users: Iterable[int], again: bool = False) -> Answers:
@@ -163,15 +157,3 @@ class Rounds:
                 self._why[user] = line_of(str(error))
                 self._tell(f"the round goes on without user {user}: {self._why[user]}")
         return found
-
-    def _delta(self, users: list[dict[str, Any]]) -> str:
-        """Words on Delta, if anybody reports, and on metrics near 0, of which a gain says
-        nothing.
-        """
-        gains = [user for user in users if user["gain_percent"] is not None]
-        low = [user["user"] for user in gains if abs(user["local"]) < NEAR_0]
-        if not gains:
-            return ""
-        delta = fmean(user["gain_percent"] for user in gains)
-        little = f", which says little: the local metric of {listed(low)} is below {NEAR_0:g}"
-        return f", Delta {delta:+.2f} % over {len(gains)} who report{little if low else ''}"

@@ -10,21 +10,23 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Condition
 
 import grpc
+from filelock import FileLock
 
-from fedmuscle_lib.core.errors import line_of
 from fedmuscle_lib.core.files import read_bytes, write
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.network import certificates
-from fedmuscle_lib.network.history import History, alone, listed
+from fedmuscle_lib.network.history import History, listed
 from fedmuscle_lib.network.messages import Question, pack
 from fedmuscle_lib.network.rounds import Rounds
 from fedmuscle_lib.network.terms import ServerFile
 
 SERVICE, METHOD = "fedmuscle.Federation", "Next"
-POLL = 20.0  # seconds after which a call ends without a question; the party calls again
+POLL = 5.0  # seconds after which a call ends without a question; the party calls again
+OVER = 20.0  # seconds in which parties are told that all rounds are over
 NAME = 16  # bytes before a question, by which its answer names it
 OPTIONS = [  # of both sides: bytes of a message, a port for one server, a new connection when asked
     ("grpc.max_receive_message_length", 1 << 28),
@@ -48,7 +50,6 @@ class Parties:
         self._answers: dict[int, bytes] = {}
         self._there = set(file.users)  # for whom it waits: not for one that is gone until it calls
         self._processes: dict[int, str] = {}
-        self._ended = False
 
     def ask(self, questions: dict[int, bytes], wait: float | None = None) -> dict[int, bytes]:
         """Ask parties, and wait for those who are there; returns the answers that came."""
@@ -57,18 +58,10 @@ class Parties:
             self._open, self._asked, self._answers = questions, secrets.token_hex(NAME // 2), {}
             self._changed.notify_all()
             while late := self._there & (questions.keys() - self._answers.keys()):
-                if (left := end - time.monotonic()) <= 0:
+                if not self._changed.wait(max(0, end - time.monotonic())):
                     self._there -= late
-                elif not self._changed.wait(min(POLL, left)):
-                    self._tell(f"waiting for {listed(late)}")
             self._open = {}
             return self._answers
-
-    def end(self) -> None:
-        """Let every call come back at once."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
 
     def next(self, answer: bytes, context: grpc.ServicerContext) -> bytes:
         """A party's call: its last answer, and with it as metadata the name of the question (none
@@ -78,25 +71,23 @@ class Parties:
         about = dict(context.invocation_metadata())
         to, process, ends = about["to"], about["process"], about["ends"]
         name = context.auth_context()["x509_common_name"][0].decode()
+        refuse = partial(context.abort, grpc.StatusCode.PERMISSION_DENIED)
         if name not in map(str, self._file.users):
-            why = f"{line_of(ascii(name))} may not join: the server's file has"
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{why} {listed(self._file.users)}")
+            refuse(f"{name!r} may not join; those who may: {listed(self._file.users)}")
         user = int(name)
         with self._changed:
-            if not to:
+            if not to and self._processes.get(user) != process:
                 self._processes[user] = process
+                self._tell(f"user {user} joined")
             if self._processes.setdefault(user, process) != process:
-                why = f"user {user} joined from elsewhere, after this process"
-                context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
+                refuse(f"user {user} joined from elsewhere, after this process")
             self._there.add(user)
             if ends:
                 self._there.remove(user)
             if user in self._open and to == self._asked:
                 self._answers[user] = answer
             self._changed.notify_all()
-            self._changed.wait_for(
-                lambda: ends or self._ended or user in self._open and to != self._asked, POLL
-            )
+            self._changed.wait_for(lambda: ends or user in self._open and to != self._asked, POLL)
             if user in self._open and to != self._asked:
                 return self._asked.encode() + self._open[user]
             return b""
@@ -113,10 +104,7 @@ def _listening(parties: Parties, file: ServerFile) -> tuple[grpc.Server, str]:
     address, kept = file.address, file.folder / "address"
     if address.endswith(":0") and kept.exists():
         address = kept.read_text()
-    try:
-        port = server.add_secure_port(address, credentials)
-    except RuntimeError as error:
-        raise OSError(f"{address}: can't listen there ({line_of(str(error))})") from None
+    port = server.add_secure_port(address, credentials)
     server.start()
     address = f"{address.rpartition(':')[0]}:{port}"
     write(kept, address)
@@ -129,12 +117,12 @@ def serve(file: ServerFile, tell: Callable[[str], object] = print) -> History:
 
     Raises:
         DataError: the public set, a certificate or the folder's state can't be read.
-        OSError: the address can't be listened at.
-        Busy: another process uses the folder.
-        TooFew: fewer than two parties begin a round.
+        RuntimeError: the address can't be listened at.
+        Timeout: of filelock; another process uses the folder.
+        TooFew: fewer than two parties are left in a round.
     """
     parties = Parties(file, tell)
-    with alone(file.folder), fixed_state(1):
+    with FileLock(file.folder / "lock", timeout=0), fixed_state(1):
         server, address = _listening(parties, file)
         try:
             terms = file.terms()
@@ -142,10 +130,8 @@ def serve(file: ServerFile, tell: Callable[[str], object] = print) -> History:
             begins = f"round {len(history.rounds) + 1} of {terms.rounds}"
             tell(f"at {address}: {begins} waits for {listed(file.users)}")
             Rounds(terms, file.users, parties.ask, history, tell).run()
-            parties.ask(dict.fromkeys(file.users, pack(Question(step="over"))), POLL)
+            parties.ask(dict.fromkeys(file.users, pack(Question(step="over"))), OVER)
             tell("all rounds are over")
             return history
         finally:
-            stopped = server.stop(1.0)  # seconds that calls have to end
-            parties.end()
-            stopped.wait()
+            server.stop(1.0).wait()  # seconds that calls have to end

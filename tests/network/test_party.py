@@ -59,7 +59,7 @@ def test_mini_gives_the_numbers_of_one_process(net, settings, users):
         return Party(file, user.number, net.told.append)
 
     parties = {user.number: party(user) for user in ours.members}
-    history, asked = History(None, net.file.terms()), []
+    history, asked = History(net.file.folder, net.file.terms()), []
 
     def ask(questions):
         asked.append(questions)

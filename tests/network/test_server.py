@@ -57,7 +57,7 @@ def forgets():
     ids=["breaks", "delays", "forgets"],
 )
 def test_a_bad_network_changes_nothing(net, spoil, monkeypatch):
-    monkeypatch.setattr(join, "SPARE", -18.0)  # so that a call has 2 s
+    monkeypatch.setattr(join, "SPARE", -3.0)  # so that a call has 2 s
     net = net()
     parties = net.toys()
     with (
@@ -98,7 +98,7 @@ def test_a_server_that_is_killed_resumes_at_the_same_address(net, monkeypatch):
         for future in futures:
             future.result()
     assert_same(parties, history, net.file.terms())
-    monkeypatch.setattr(server, "POLL", 0.1)
+    monkeypatch.setattr(server, "OVER", 0.1)
     with net.serving() as served:  # after the end it waits for nobody
         assert len(served.result().rounds) == 3
 
@@ -138,14 +138,14 @@ def test_a_user_that_joins_from_elsewhere_ends_its_first_process(net):
 def test_who_has_no_certificate_of_the_federation_does_not_join(net, keys, tmp_path):
     net = net(wait=3)
     certificates.make(tmp_path / "other", [3], ["127.0.0.1"])
-    theirs = net.toy(3, certificate=tmp_path / "other/user_3.pem", wait=1)
+    theirs = net.toy(3, certificate=tmp_path / "other/user_3.pem")
     distrusts = net.toy(3, root=tmp_path / "other/root.pem")
     with net.serving() as served:
-        with pytest.raises(RefusedMessage, match="'9' may not join: .* has users 1, 2, 3"):
+        with pytest.raises(RefusedMessage, match="'9' may not join; those who may: users 1, 2, 3"):
             net.join(net.toy(9), net.address)
-        with pytest.raises(DataError, match="its certificate is not signed by"):
+        with pytest.raises(DataError, match="your root has not signed its certificate"):
             net.join(distrusts, net.address)
-        with pytest.raises(TimeoutError, match="the server at 127.0.0.1:.* for 1 s"):
+        with pytest.raises(DataError, match="its root has not signed your certificate"):
             net.join(theirs, net.address)
         assert served.exception()
 

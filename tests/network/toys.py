@@ -26,7 +26,8 @@ from fedmuscle_lib.network.history import History
 from fedmuscle_lib.network.party import Party
 from fedmuscle_lib.network.rounds import Ask
 from fedmuscle_lib.network.server import serve
-from fedmuscle_lib.network.terms import PartyFile, ServerFile, Terms, read
+from fedmuscle_lib.network.terms import PartyFile, ServerFile, Terms
+from fedmuscle_lib.runs.settings import parse
 from fedmuscle_lib.runs.store import unpacked
 
 USERS = (1, 2, 3)
@@ -144,7 +145,7 @@ class Net:
             "proj_dim": 8,
             "wait": 300,
         }
-        self.file = read(ServerFile, None, own | given)
+        self.file = parse(ServerFile, own | given)
         self.folder, self.keys, self.data, self.told = folder, keys, data, list[str]()
 
     def party_file(self, user: int, **given: Any) -> PartyFile:
@@ -160,7 +161,7 @@ class Net:
             "compare": False,
             "wait": 120,
         }
-        return read(PartyFile, None, own | given)
+        return parse(PartyFile, own | given)
 
     def toy(self, user: int, **given: Any) -> ToyParty:
         return ToyParty(self.party_file(user, **given), user, self.told.append)

@@ -33,9 +33,6 @@ every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.st
 every_executed = pytest.mark.parametrize(
     "path", [*filter(code_cells, PATHS)], ids=lambda path: path.stem
 )
-every_result = pytest.mark.parametrize(
-    "path", [*select(["all"], NOTEBOOKS), SKELETON], ids=lambda path: path.stem
-)
 every_table = pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 
 
@@ -97,7 +94,7 @@ def test_no_path_of_a_machine(path):
         ), cell.id
 
 
-@every_result
+@every_executed
 def test_notebooks_are_thin(path):
     assert len(nbformat.read(path, as_version=4).cells) <= MOST_CELLS
     assert max(len(cell.source.splitlines()) for cell in code_cells(path)) <= MOST_LINES
