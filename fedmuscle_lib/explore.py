@@ -144,20 +144,23 @@ class Explorer:
         )
         metrics = history.metrics
         self._curves[settings.algorithm] = metrics[metrics.phase == report.HEADLINE]
-        self._draw()
+        self._draw(settings)
         return history
 
     def _on_round(self, settings: Settings, tick: Tick) -> None:
         """Draw a round that was computed and kept; end the run there if that was asked for."""
         name = settings.algorithm
         self._curves[name] = pd.concat([self._curves.get(name), _points(settings, tick)])
-        self._draw()
+        self._draw(settings)
         if self._stopping:
             raise KeyboardInterrupt
 
-    def _draw(self) -> None:
-        rows = [curve.assign(algorithm=name) for name, curve in self._curves.items()]
-        self.figure = plots.user_curves(pd.concat(rows))
+    def _draw(self, settings: Settings) -> None:
+        rows = pd.concat(curve.assign(algorithm=name) for name, curve in self._curves.items())
+        models = {model: name.partition(",")[0] for model, name in report.models(settings).items()}
+        names = rows.replace({"model": models})[["model", "task", "metric"]].agg(", ".join, axis=1)
+        rows = rows.assign(panel="user " + rows.user.astype(str) + ": " + names, mean=rows.value)
+        self.figure = plots.curve(rows, wrap=3)
         png = BytesIO()
         self.figure.savefig(png, format="png", dpi=100)
         self._image.value = png.getvalue()

@@ -17,7 +17,7 @@ from pathlib import Path
 import nbformat
 
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
-from fedmuscle_lib.report import world_in_words
+from fedmuscle_lib.report.provenance import world_in_words
 from fedmuscle_lib.reproduce.index import in_order
 
 ROOT = Path(__file__).resolve().parents[2]

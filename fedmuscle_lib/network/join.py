@@ -95,9 +95,10 @@ class _Connection:
                 if error.code() is grpc.StatusCode.PERMISSION_DENIED:
                     raise RefusedMessage(error.details()) from None
                 refused = [what for sign, what in REFUSED.items() if sign in why]
-                if refused and why == told and not to:
+                silent = time.monotonic() - reached
+                if refused and silent > POLL + SPARE:  # else the server may just have been killed
                     raise DataError(f"{at}: {refused[0]} ({why})") from None
-                if time.monotonic() - reached > self._file.wait:
+                if silent > self._file.wait:
                     raise TimeoutError(f"{why} for {self._file.wait:g} s") from None
                 # a firewall may have forgotten the connection, which TCP finds after minutes
                 self._open()

@@ -11,4 +11,3 @@ from fedmuscle_lib.plots.ablation import ablation
 from fedmuscle_lib.plots.curve import curve
 from fedmuscle_lib.plots.forest import forest, in_short
 from fedmuscle_lib.plots.palette import STYLES, styles
-from fedmuscle_lib.plots.user_curves import user_curves

@@ -16,28 +16,20 @@ from fedmuscle_lib.report import BASELINE, label
 
 
 @housed
-def ablation(
-    rows: pd.DataFrame,
-    x: str,
-    axis: str | Iterable[str],
-    panel: str | None = None,
-    titles: str = "{}",
-    wrap: int = 1,
-) -> Figure:
+def ablation(rows: pd.DataFrame, x: str, axis: str | Iterable[str], wrap: int = 1) -> Figure:
     """Delta over local training, a line an arm with its 95 % intervals, against one thing that is
     varied; the paper's points are hollow.
 
     Args:
-        rows: as ``report.deltas`` returns them at points.
+        rows: as ``report.deltas`` returns them at points; with a panel for each ``panel``, if they
+            have that.
         x: the column that is drawn from left to right. A panel's values stand at equal distances,
             arms a little beside each other.
         axis: what the axis is called, with its unit, or what each panel's is.
-        panel: another column, with a panel for each of its values.
-        titles: of the panels, such as "R = {}".
         wrap: panels in a row.
     """
     rows = rows[rows.algorithm != BASELINE]
-    rows = rows.assign(panel=[titles.format(value) for value in rows[panel]] if panel else "")
+    rows = rows.assign(panel=rows.get("panel", ""))
     rows["x"] = rows.groupby("panel")[x].rank("dense") - 1
     look = styles(rows.algorithm)
     rows["x"] += rows.algorithm.map(

@@ -27,15 +27,14 @@ from fedmuscle_lib.report.claims import verdicts
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.notes import about, models, note, page_table, seeds_taken
-from fedmuscle_lib.report.paper import cells, paper_deltas, paper_gains, paper_table, printed
-from fedmuscle_lib.report.provenance import Sentences, save, world_in_words, write_without_runs
+from fedmuscle_lib.report.paper import cells, paper_gains, paper_table, printed
+from fedmuscle_lib.report.provenance import Sentences, save, write_without_runs
 from fedmuscle_lib.report.side_by_side import side_by_side
 from fedmuscle_lib.report.statistics import interval, wide_intervals
 from fedmuscle_lib.report.tables import (
     by_point,
     deltas,
     ends,
-    file_of,
     metrics,
     moved,
     over_rivals,

@@ -25,9 +25,9 @@ from fedmuscle_lib.report.statistics import markdown, with_interval
 LEVEL = 0.05
 NOTHING = 2.0  # points of Delta within which two arms do not differ
 POINTS = "points of Δ"
-WORDS = ("holds", "opposite", "no difference", "open")
 _MOST_SEEDS = 1000  # a search for more is in vain
-_COLUMNS = ["claim", "family", "where", "by", "unit", "difference", "ci_low", "ci_high", "n_seeds"]
+_TOLD = ["difference", "ci_low", "ci_high", "paper"]
+_COLUMNS = ["claim", "family", "where", "by", "unit", *_TOLD[:3], "n_seeds"]
 _COLUMNS += ["p", "word", "paper", "size", "seeds_needed"]
 
 
@@ -86,9 +86,10 @@ class _Contrast:
     def error(self, n: int) -> float:
         return max(self.deviation / sqrt(n), 1e-12)
 
-    def interval(self, n: int) -> tuple[float, float]:
+    def told(self, n: int) -> tuple[float, float, float, float]:
+        """The columns ``_TOLD`` of the ledger."""
         half = float(student.ppf(1 - LEVEL / 2, n - 1)) * self.error(n)
-        return self.mean - half, self.mean + half
+        return self.mean, self.mean - half, self.mean + half, self.paper
 
 
 def registered(folder: Path) -> list[Claim]:
@@ -103,10 +104,10 @@ def decided(folder: Path, claims: Iterable[Claim]) -> pd.DataFrame:
     Returns:
         claim, family, where, by, unit; difference, ci_low, ci_high (95 %, not corrected) of the
         contrast that decides; n_seeds; p (of the claim's side, corrected within its family unless
-        the claim is about a margin); word, one of ``WORDS``, or "" unless all of its seeds are
-        there; paper and size ("excluded" if what the paper prints for this contrast lies outside
-        the interval, else "compatible"); and for an open claim seeds_needed, with which this mean
-        and deviation would decide it.
+        the claim is about a margin); word, "holds", "opposite", "no difference" or "open", or ""
+        unless all of its seeds are there; paper and size ("excluded" if what the paper prints for
+        this contrast lies outside the interval, else "compatible"); and for an open claim
+        seeds_needed, with which this mean and deviation would decide it.
     """
     rows = [_tested(folder, claim) for claim in claims]
     out = pd.DataFrame(rows)
@@ -120,9 +121,10 @@ def decided(folder: Path, claims: Iterable[Claim]) -> pd.DataFrame:
     out.loc[out.p_opposite < LEVEL, "word"] = "opposite"
     out.loc[out.p_holds < LEVEL, "word"] = "holds"
     out["p"] = out.p_opposite.where(out.word == "opposite", out.p_holds)
-    against = out.word == "opposite"
-    for column in ("difference", "ci_low", "ci_high", "paper"):
-        out[column] = out[f"{column}_against"].where(against, out[column])
+    decides = out.against.where(out.word == "opposite", out.decides)
+    out[_TOLD] = [
+        one.told(n) if one else [nan] * 4 for one, n in zip(decides, out.n_seeds, strict=True)
+    ]
     printed = out.paper.notna() & known
     excluded = (out.paper < out.ci_low) | (out.paper > out.ci_high)
     out["size"] = excluded.map({True: "excluded", False: "compatible"}).where(printed, "")
@@ -186,60 +188,21 @@ def of_notebook(folder: Path, notebook: str) -> pd.DataFrame:
     return ledger[[key in own for key in zip(ledger.claim, ledger.family, strict=True)]]
 
 
-def words(folder: Path) -> dict[str, str]:
-    """By notebook, what :func:`counted` says of its rows in a profile's committed ledger."""
-    if not (folder / "claims" / "claims.csv").exists():
-        return {}
-    notebooks = {claim.file.split("/")[0] for claim in registered(folder)}
-    found = {name: counted(of_notebook(folder, name).word) for name in notebooks}
-    return {name: each for name, each in found.items() if each}
-
-
-def counted(words: pd.Series) -> str:
-    """How many there are of each word, such as "12 holds, 3 open"; claims without runs are not
-    counted.
-    """
-    counts = [(word, int((words == word).sum())) for word in WORDS]
-    return ", ".join(f"{n} {word}" for word, n in counts if n)
-
-
-def selected(rows: pd.DataFrame, where: str) -> pd.DataFrame:
-    """The rows that ``where`` selects, such as "public=voc algorithm='fedmuscle, tuned'".
-
-    Raises:
-        KeyError, ValueError: there is no such column, or its value should be a number.
-    """
-    for column, value in (part.split("=", 1) for part in shlex.split(where)):
-        rows = rows[rows[column] == (value if rows[column].dtype.kind in "OUT" else float(value))]
-    return rows
-
-
 def _tested(folder: Path, claim: Claim) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "claim": claim.text,
-        "family": claim.family,
-        "where": claim.where,
-        "by": claim.by,
-    }
-    row |= {"unit": claim.unit, "margin": claim.within is not None, "nothing": False}
-    unknown = ("difference", "ci_low", "ci_high", "paper")
-    row |= dict.fromkeys([*unknown, *(f"{name}_against" for name in unknown)], nan)
-    row |= {"n_seeds": 0, "p_holds": nan, "p_opposite": nan, "seeds_needed": nan}
+    row: dict[str, Any] = {"claim": claim.text, "margin": claim.within is not None}
+    row |= {name: getattr(claim, name) for name in ("family", "where", "by", "unit")}
+    row |= dict.fromkeys(["p_holds", "p_opposite", "seeds_needed"], nan)
     values = _values(folder, claim)
-    n = len(values)
+    row |= {"nothing": False, "decides": None, "against": None, "n_seeds": (n := len(values))}
     if n < 2:
-        return row | {"n_seeds": n}
+        return row
     papers = claim.paper or [nan] * len(claim.contrasts)
     contrasts = [
         _Contrast(values[i].mean(), values[i].std(), paper) for i, paper in enumerate(papers)
     ]
     p_holds, p_opposite = _p_values(contrasts, claim.within, n)
-    decides, against = contrasts[p_holds.index(max(p_holds))], p_opposite.index(min(p_opposite))
-    for suffix, one in (("", decides), ("_against", contrasts[against])):
-        low, high = one.interval(n)
-        row |= {f"difference{suffix}": one.mean, f"ci_low{suffix}": low}
-        row |= {f"ci_high{suffix}": high, f"paper{suffix}": one.paper}
-    row["n_seeds"] = n
+    row["decides"] = contrasts[p_holds.index(max(p_holds))]
+    row["against"] = contrasts[p_opposite.index(min(p_opposite))]
     if n < len(claim.seeds):  # a word needs all seeds that were registered
         return row
     points = claim.unit == POINTS
@@ -289,8 +252,7 @@ def _term(folder: Path, claim: Claim, term: str) -> pd.Series:
     if not (folder / file).exists():
         return pd.Series(dtype=float)
     rows = pd.read_csv(folder / file)
-    try:
-        rows = selected(rows[rows.seed.isin(claim.seeds)], where)
-    except KeyError:  # a page drawn before the column was there
-        return pd.Series(dtype=float)
+    rows = rows[rows.seed.isin(claim.seeds)]
+    for column, value in (part.split("=", 1) for part in shlex.split(where)):
+        rows = rows[rows[column] == (value if rows[column].dtype.kind in "OUT" else float(value))]
     return (-1 if sign == "-" else 1) * rows.set_index("seed")[claim.column].astype(float)

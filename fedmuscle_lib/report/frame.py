@@ -29,15 +29,11 @@ def tidy(histories: Sequence[History[Any]]) -> pd.DataFrame:
     An arm that ignores public data stands beside every public set of the others.
 
     Raises:
-        ValueError: there are no runs, they are of different profiles, setups or splits, or two
-            different ones are of the same arm, public set and seed.
+        ValueError: there are no runs, or two different ones are of the same arm, public set and
+            seed.
     """
     if not histories:
         raise ValueError("no runs to report on")
-    for name in ("profile", "setup", "evaluate_on"):
-        values = sorted({str(getattr(run.settings, name, "")) for run in histories})
-        if len(values) > 1:
-            raise ValueError(f"runs with different {name} in one table: {', '.join(values)}")
     seen = [run.settings.public for run in histories if getattr(run.settings, "sees_public", False)]
     parts = []
     for run in histories:

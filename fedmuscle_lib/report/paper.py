@@ -18,16 +18,7 @@ USER = ["public", "user", "model", "task", "metric"]
 _TABLES = Path(__file__).with_name("paper_tables")
 # Where runs find the paper's cells; Tables 1 and 7 agree on those that both have.
 PAPER = ("table1", "table7", "table2")
-_SETUP = {
-    "table1": "setup1",
-    "table4": "setup_noniid",
-    "table5": "setup1",
-    "table8": "setup1",
-    "table6": "setup1",
-    "table7": "setup1",
-    "table2": "setup2",
-    "table9": "setup2",
-}
+_SETUP = {"table4": "setup_noniid", "table2": "setup2", "table9": "setup2"}  # others: setup1
 # The files name public sets as the datasets' authors do; Table 7's names objectives for our
 # algorithms, Table 9's no temperature.
 _PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100", "Flickr30K": "flickr30k"}
@@ -43,18 +34,14 @@ _VARIED = {
 
 
 @lru_cache(maxsize=8)
-def paper_table(*names: str) -> pd.DataFrame:
-    """A table of the paper, such as "table7", or the union of several, with this project's names of
-    setups, public sets and algorithms.
+def paper_table(name: str) -> pd.DataFrame:
+    """A table of the paper, such as "table7", with this project's names of setups, public sets and
+    algorithms.
     """
-    tables = []
-    for name in names:
-        about = name.partition("_")[0]
-        table = pd.read_csv(_TABLES / f"{name}.csv").replace(
-            {"public": _PUBLIC, "algorithm": _ALGORITHM.get(about, {})}
-        )
-        tables.append(table.assign(setup=_SETUP.get(about)))
-    return pd.concat(tables).drop_duplicates(ignore_index=True)
+    about = name.partition("_")[0]
+    names = {"public": _PUBLIC, "algorithm": _ALGORITHM.get(about, {})}
+    table = pd.read_csv(_TABLES / f"{name}.csv").replace(names)
+    return table.assign(setup=_SETUP.get(about, "setup1"))
 
 
 def paper_gains(*names: str) -> pd.DataFrame:
@@ -66,22 +53,6 @@ def paper_gains(*names: str) -> pd.DataFrame:
     return found[["setup", *USER, "algorithm", "gain"]].drop_duplicates(ignore_index=True)
 
 
-def paper_deltas(name: str) -> pd.DataFrame:
-    """Delta as a table of the paper prints it, and as its cells give it: public, algorithm,
-    printed, of_cells (per cent).
-    """
-    printed = paper_table(f"{name}_delta").rename(columns={"delta_paper": "printed"})[
-        ["public", "algorithm", "printed"]
-    ]
-    of_cells = (
-        paper_gains(name)
-        .groupby(["public", "algorithm"], sort=False)
-        .gain.mean()
-        .rename("of_cells")
-    )
-    return printed.merge(of_cells.reset_index())
-
-
 def cells(settings: Settings, tables: Sequence[str] = PAPER) -> pd.DataFrame:
     """The cells of these tables, if they are about the runs' setup: public, user, algorithm, what
     the table varies, paper_mean, paper_std. Local training's stand at every point.
@@ -89,7 +60,7 @@ def cells(settings: Settings, tables: Sequence[str] = PAPER) -> pd.DataFrame:
     parts = [
         _at_points(name, paper_table(name))
         for name in tables
-        if _SETUP[name] == settings.setup and name != "table5"
+        if _SETUP.get(name, "setup1") == settings.setup and name != "table5"
     ]
     found = pd.concat(
         parts or [pd.DataFrame(columns=["public", "user", "algorithm", "mean", "std"])]
@@ -105,7 +76,7 @@ def printed(settings: Settings, tables: Sequence[str] = PAPER) -> pd.DataFrame:
     whole = len(settings.members) == len(SETUPS[settings.setup])
     parts = []
     for name in tables:
-        if _SETUP[name] != settings.setup or not (whole or name == "table4"):
+        if _SETUP.get(name, "setup1") != settings.setup or not (whole or name == "table4"):
             continue
         if name == "table5":
             rows = paper_table(name).rename(columns={"M": "others"})

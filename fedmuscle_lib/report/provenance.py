@@ -13,7 +13,6 @@ import pandas as pd
 
 from fedmuscle_lib.core.files import MANIFEST, read_json, write
 from fedmuscle_lib.core.notebooks import PROVENANCE, notebook_of
-from fedmuscle_lib.core.versions import SOURCE
 from fedmuscle_lib.runs import History
 
 _MADE_WITH = ("python", "torch", "transformers", "peft", "processor", "machine", "device", "source")
@@ -101,12 +100,11 @@ def changed(
         algorithm: the class of an algorithm, by its name.
     """
     first = histories[0].settings
-    told = {
-        name: field
+    rows = [
+        (name, getattr(first, name), field.default)
         for name, field in type(first).model_fields.items()
         if name not in first.aside() | {"options"}
-    }
-    rows = [(name, getattr(first, name), field.default) for name, field in told.items()]
+    ]
     for one in {
         run.settings.algorithm: run.settings for run in histories if not run.setting
     }.values():
@@ -284,18 +282,14 @@ def seeds_taken(histories: Sequence[History[Any]], label: Callable[[str], str] =
     return f"{named(most).capitalize()}" + (f"; {', '.join(fewer)}." if fewer else ".")
 
 
-INTERVALS = "95\N{NO-BREAK SPACE}% intervals"
-
-
-def described(histories: Sequence[History[Any]], *parts: str, seeds_are: str = INTERVALS) -> str:
-    """The line above a figure: the world, ``parts``, the seeds, and what several seeds are in
-    it.
-    """
+def described(histories: Sequence[History[Any]], *parts: str) -> str:
+    """The line above a figure: the world, ``parts``, the seeds, and what intervals are in it."""
     profile, seeds = (
         histories[0].settings.profile,
         sorted({history.settings.seed for history in histories}),
     )
-    intervals = seeds_are if len(seeds) > 1 else "one seed has no interval"
+    several = "95\N{NO-BREAK SPACE}% intervals"
+    intervals = several if len(seeds) > 1 else "one seed has no interval"
     data = f"{_DATA.get(profile, '')} data".strip().capitalize()
     return " · ".join(
         [
@@ -317,25 +311,10 @@ def noted(histories: Sequence[History[Any]], *sentences: str) -> str:
 
 
 def origins(histories: Sequence[History[Any]]) -> list[str]:
-    """Sentences: how many of the runs were shipped and how many computed here, from which sources,
-    and each caveat once.
+    """Sentences: how many of the runs were shipped and how many computed here, and each caveat
+    once.
     """
     n, shipped = len(histories), sum(history.origin == "shipped" for history in histories)
     sentences = [f"{shipped} of {n} runs were shipped, {n - shipped} computed here."]
-    if (sources := len({history.provenance.get("source") for history in histories})) > 1:
-        sentences.append(
-            f"They come from {sources} states of the source code, which have the same versions of"
-            " the arithmetic."
-        )
-    own = [
-        history.provenance.get("source", SOURCE)
-        for history in histories
-        if history.origin == "computed"
-    ]
-    if earlier := sum(source != SOURCE for source in own):
-        sentences.append(
-            f"{earlier} of those computed here are by another state of the source code than the"
-            " present one; without their folders in results/runs they are computed again."
-        )
     caveats = dict.fromkeys(caveat for history in histories for caveat in history.caveats)
     return [*sentences, f"Of the shipped runs: {'; '.join(caveats)}."] if caveats else sentences

@@ -34,6 +34,7 @@ from fedmuscle_lib.report.provenance import option, save, write_results
 from fedmuscle_lib.report.statistics import wide_intervals
 from fedmuscle_lib.runs.history import History
 
+Runs = Sequence[History] | Sequence[Point]
 USER = ["user", "model", "task", "metric"]
 EVERYONE = "all"  # as a task: over the users of all tasks
 USUAL_SETUP: str = Settings.model_fields["setup"].default
@@ -41,16 +42,23 @@ _TIDY = {*USER, "public", "round", "phase", "algorithm", "seed", "value"}
 _TIDY |= {"local", "tuned", "gain", "gain_tuned"}
 _OVER_TUNED = {"mean": "delta_tuned", "ci_low": "ci_low_tuned", "ci_high": "ci_high_tuned"}
 _DELTA = ["delta", "delta_std", "n_seeds", "ci_low", "ci_high", *_OVER_TUNED.values()]
+_DELTA += ["delta_of_means", "paper_delta"]
+_TIDY |= {*_DELTA}
 _OWN_CONTROL = {"feddf": "own_teacher", "feddf, tuned": "own_teacher, tuned"}
 
 
-def tidy(runs: Sequence[History] | Sequence[Point]) -> pd.DataFrame:
+def points_of(runs: Runs) -> list[Point]:
+    """The points of an ablation; histories are those of one point, at which nothing is varied."""
+    points = [one for one in runs if isinstance(one, Point)]
+    return points or [Point({}, tuple(one for one in runs if isinstance(one, History)))]
+
+
+def tidy(runs: Runs) -> pd.DataFrame:
     """``frame.tidy`` of histories or, with what is varied in columns of its own, of the points of
     an ablation.
     """
-    points = [one for one in runs if isinstance(one, Point)]
-    each = [frame.tidy(point.histories).assign(**point.varied) for point in points]
-    return pd.concat(each, ignore_index=True) if each else frame.tidy(runs)  # type: ignore[arg-type]
+    each = [frame.tidy(one.histories).assign(**one.varied) for one in points_of(runs)]
+    return pd.concat(each, ignore_index=True)
 
 
 def ends(rows: pd.DataFrame, phase: Phase = HEADLINE) -> pd.DataFrame:
@@ -106,7 +114,7 @@ def deltas(rows: pd.DataFrame, theirs: pd.DataFrame | None = None) -> pd.DataFra
     of_means = means.groupby(by).delta_of_means.mean(skipna=False).reset_index()
     found = found.merge(tuned, how="left", on=by).merge(of_means, on=by)
     found = found if theirs is None else found.merge(theirs, how="left")
-    return found.reindex(columns=[*by, *_DELTA, "delta_of_means", "paper_delta"])
+    return found.reindex(columns=[*by, *_DELTA])
 
 
 def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -176,9 +184,7 @@ def by_point(rows: pd.DataFrame) -> pd.DataFrame:
     """:func:`deltas` of an ablation laid out for reading: a row a point, a column an arm with its
     interval, and the paper's Delta.
     """
-    where = [
-        name for name in rows if name not in (*_DELTA, *_TIDY, "delta_of_means", "paper_delta")
-    ]
+    where = point(rows)[1:]
     numbers = rows[where].select_dtypes("float").columns
     rows = rows.assign(**{name: rows[name].map("{:g}".format) for name in numbers})
     found = wide_intervals(rows, "delta", where, "algorithm")
@@ -216,7 +222,7 @@ def file_of(table: str, phase: Phase) -> str:
 
 
 def write(
-    runs: Sequence[History] | Sequence[Point],
+    runs: Runs,
     folder: Path,
     paper: Sequence[str] = PAPER,
     others: Sequence[History] = (),
@@ -236,25 +242,23 @@ def write(
         panel: as of :func:`moved`.
         called: what columns are called in the files, where a name is taken.
     """
-    rows = tidy(runs)
-    histories = runs_of(one for one in runs if isinstance(one, Point)) or [*runs]
-    first = histories[0].settings
+    rows, points = tidy(runs), points_of(runs)
+    first = points[0].histories[0].settings
     for phase in PHASES:
         end = ends(rows, phase)
         for name, found in _files(end, first, paper, panel):
             save(found.rename(columns=called or {}), folder / file_of(name, phase))
-    if isinstance(runs[0], Point):
+    if points[0].varied:
         overview = by_point(deltas(ends(rows), printed(first, paper)))
         overview = overview.reset_index().rename(columns=called or {})
         save(overview, folder / "overview.csv")
     where = [name for name in point(rows) if name != "public"]
-    each = [costs(one.histories).assign(**one.varied) for one in runs if isinstance(one, Point)]
-    spent = pd.concat(each, ignore_index=True) if each else costs(histories)
+    each = [costs(one.histories).assign(**one.varied) for one in points]
+    spent = pd.concat(each, ignore_index=True)
     spent = spent[[*where, *spent.columns.drop(where)]].rename(columns=called or {})
-    different = departures(runs[0].histories if isinstance(runs[0], Point) else histories)
     write_results(
-        {"costs": spent, "departures": different},
-        provenance_of([*histories, *others], folder.name),
+        {"costs": spent, "departures": departures(points[0].histories)},
+        provenance_of([*runs_of(points), *others], folder.name),
         folder,
     )
 

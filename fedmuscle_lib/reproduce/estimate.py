@@ -6,12 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.core.notebooks import (
-    UNNAMED,
-    committed,
-    reference_parameters,
-    runs_of,
-)
+from fedmuscle_lib.core.notebooks import committed, runs_of
 from fedmuscle_lib.reproduce.plan import folder_of
 
 
@@ -24,11 +19,7 @@ def needed(path: Path, given: dict[str, Any], reference: Path) -> dict[str, floa
         reference: the profile's folder in figures/.
     """
     folder = reference / folder_of(path, {n: v for n, v in given.items() if n != "publics"})
-    usual = committed(path)
-    theirs, wanted = usual | reference_parameters(folder), usual | given
-    if any(wanted[name] != theirs[name] for name in usual.keys() - UNNAMED - {"publics"}):
-        return {}
-    found = {}
+    wanted, found = committed(path) | given, {}
     for run in runs_of(folder):
         seed, public = run["settings"]["seed"], run["settings"].get("public")
         publics = wanted.get("publics", [public])
@@ -38,10 +29,7 @@ def needed(path: Path, given: dict[str, Any], reference: Path) -> dict[str, floa
 
 
 def announcement(
-    planned: Iterable[tuple[Path, dict[str, Any]]],
-    reference: Path,
-    at_a_time: int,
-    shipped_only: bool,
+    planned: Iterable[tuple[Path, dict[str, Any]]], reference: Path, at_a_time: int
 ) -> list[str]:
     """Return lines that say what the grid is about to run, and for how long.
 
@@ -49,9 +37,6 @@ def announcement(
         planned: notebooks and what they are given.
         reference: the profile's folder in figures/.
     """
-    if shipped_only:
-        names = ", ".join(folder_of(path, given) for path, given in planned)
-        return [f"Draws stored and shipped runs, and computes nothing: {names}"]
     from fedmuscle_lib.runs import default_store
 
     stored = {one.address for one in default_store().entries() if one.done and not one.shipped}

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -91,8 +90,8 @@ def reproduce(
         reference: where their committed results are.
 
     Raises:
-        ValueError: an unknown notebook, a misspelt parameter or one of another type, a folder that
-            is not there, or a scheduler that can't be reached; nothing has run then.
+        ValueError: an unknown notebook, a misspelt parameter or one of another type, or a folder
+            that is not there; nothing has run then.
         NotOurs: something else lies in the place of a notebook's folder or of the index page;
             nothing has run then.
         OSError: the output folder can't be written.
@@ -111,12 +110,11 @@ def reproduce(
         ours = any((own / name).is_file() for name in (PROVENANCE, OUTCOME, EXECUTED, PART))
         refuse_others(own, ours)
     refuse_other_file(target / "index.html", START)
-    if scheduler:
-        _try_to_reach(scheduler)
     target.mkdir(parents=True, exist_ok=True)
     at_a_time = min(jobs, len(planned))
-    for line in announcement(planned, reference / profile, min(at_a_time, _cores()), shipped_only):
-        _log.info(line)
+    if not shipped_only:
+        for line in announcement(planned, reference / profile, min(at_a_time, _cores())):
+            _log.info(line)
 
     environment = _environment(max(1, _cores() // at_a_time), shipped_only, scheduler)
     outcomes: list[Outcome] = []
@@ -195,14 +193,6 @@ def _end(running: Iterable[subprocess.Popen[bytes]]) -> None:
             process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
-
-
-def _try_to_reach(scheduler: str) -> None:
-    host, _, port = scheduler.rpartition("/")[2].rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except (OSError, ValueError) as error:
-        raise ValueError(f"scheduler: {scheduler} can't be reached ({error})") from None
 
 
 def _cores() -> int:

@@ -7,9 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import read_json, write
-from fedmuscle_lib.core.notebooks import FIGURES, OUTCOME, PROVENANCE, runs_of
+from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE, runs_of
 from fedmuscle_lib.core.ownership import refuse_other_file
 from fedmuscle_lib.reproduce.pages import EXECUTED
 
@@ -18,15 +17,13 @@ START = _TEMPLATE.read_bytes().partition(b"{{")[0]  # of every page
 
 
 def index(folder: Path) -> Path:
-    """Write ``<folder>/index.html``: a section for each notebook's folder below it, which says so
-    where a file of it can't be read.
+    """Write ``<folder>/index.html``: a section for each notebook's folder below it.
 
     Raises:
+        DataError: a file there can't be read.
         NotOurs: another page lies in its place.
     """
     from jinja2 import Template
-
-    from fedmuscle_lib.report.claims import words
 
     refuse_other_file(page := folder / "index.html", START)
     files = [*folder.glob(f"*/{OUTCOME}"), *folder.glob(f"*/{PROVENANCE}")]
@@ -34,7 +31,6 @@ def index(folder: Path) -> Path:
     text = Template(_TEMPLATE.read_text("utf8"), autoescape=True, trim_blocks=True).render(
         profile=folder.name,
         sections=[_section(entry) for entry in entries],
-        words=words(FIGURES / folder.name),
     )
     write(page, text)
     return page
@@ -53,28 +49,25 @@ def _section(entry: Path) -> dict[str, Any]:
     Other files beside a failed or missing one are of an earlier execution; it shows none.
     """
     shown = {"name": entry.name, "title": entry.name}
-    try:
-        result = read_json(entry / OUTCOME) if (entry / OUTCOME).exists() else {}
-        for state in ("failure", "missing"):
-            if reason := result.get(state):
-                files = _files(entry, "*.part.ipynb")
-                return shown | {"state": state, "reason": reason, "files": files}
-        runs = runs_of(entry)
-        shipped = sum(run["origin"] == "shipped" for run in runs)
-        minutes = sum(run["seconds"] for run in runs) / 60
-        settings = entry / "departures.csv"
-        title, claim = _claim(entry)
-        return shown | {
-            "title": title,
-            "claim": claim,
-            "made": f"{len(runs)} runs, {shipped} of them shipped; {minutes:.0f} minutes",
-            "command": read_json(entry / PROVENANCE)["command"] if runs else "",
-            "figure": next(iter(_files(entry, "*.svg")), ""),
-            "settings": [*csv.reader(settings.open(encoding="utf8"))] if settings.exists() else [],
-            "files": _files(entry, "executed.html", "README.md", EXECUTED, "*.csv", "*.svg"),
-        }
-    except (DataError, KeyError, TypeError) as error:
-        return shown | {"state": "unreadable", "reason": str(error)}
+    result = read_json(entry / OUTCOME) if (entry / OUTCOME).exists() else {}
+    for state in ("failure", "missing"):
+        if reason := result.get(state):
+            files = _files(entry, "*.part.ipynb")
+            return shown | {"state": state, "reason": reason, "files": files}
+    runs = runs_of(entry)
+    shipped = sum(run["origin"] == "shipped" for run in runs)
+    minutes = sum(run["seconds"] for run in runs) / 60
+    settings = entry / "departures.csv"
+    title, claim = _claim(entry)
+    return shown | {
+        "title": title,
+        "claim": claim,
+        "made": f"{len(runs)} runs, {shipped} of them shipped; {minutes:.0f} minutes",
+        "command": read_json(entry / PROVENANCE)["command"] if runs else "",
+        "figure": next(iter(_files(entry, "*.svg")), ""),
+        "settings": [*csv.reader(settings.open(encoding="utf8"))] if settings.exists() else [],
+        "files": _files(entry, "executed.html", "README.md", EXECUTED, "*.csv", "*.svg"),
+    }
 
 
 def _files(entry: Path, *patterns: str) -> list[str]:

@@ -9,7 +9,6 @@ import os
 import re
 from pathlib import Path
 
-from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import read_json, write
 from fedmuscle_lib.core.notebooks import PROVENANCE, runs_of
 
@@ -66,16 +65,15 @@ def origin(folder: Path) -> str:
     """The last lines of a page: how long its runs took, with what, and by which command; nothing
     where no runs are named.
     """
-    try:
-        runs, provenance = runs_of(folder), read_json(folder / PROVENANCE)
-        made_with = dict.fromkeys(
-            f"torch {fact['torch']} on {fact['machine']}" for fact in provenance["made_with"]
-        )
-        told = (
-            f"The {len(runs)} runs behind this page,"
-            f" {sum(run['origin'] == 'shipped' for run in runs)} of them shipped, took"
-            f" {sum(run['seconds'] for run in runs) / 60:,.0f} minutes one after another"
-        )
-        return f"\n{told}, with {'; '.join(made_with)}:\n\n```\n{provenance['command']}\n```\n"
-    except (DataError, KeyError, TypeError):  # the index page says what is wrong
+    if not (runs := runs_of(folder)):
         return ""
+    provenance = read_json(folder / PROVENANCE)
+    made_with = dict.fromkeys(
+        f"torch {fact['torch']} on {fact['machine']}" for fact in provenance["made_with"]
+    )
+    told = (
+        f"The {len(runs)} runs behind this page,"
+        f" {sum(run['origin'] == 'shipped' for run in runs)} of them shipped, took"
+        f" {sum(run['seconds'] for run in runs) / 60:,.0f} minutes one after another"
+    )
+    return f"\n{told}, with {'; '.join(made_with)}:\n\n```\n{provenance['command']}\n```\n"

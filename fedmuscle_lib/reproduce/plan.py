@@ -87,14 +87,11 @@ def plan(
         known |= own.keys() | kind.model_fields.keys()
         settings = {name: value for name, value in wanted.items() if name in kind.model_fields}
         for name in kind.places() & settings.keys():  # a notebook runs in its own folder
-            settings[name] = str(place := user_path(str(settings[name]), name).absolute())
-            problems += [] if place.exists() else [f"{name}: {place}: no such folder"]
+            settings[name] = str(user_path(str(settings[name]), name).absolute())
         rest = {name: v for name, v in settings.items() if name not in own and "overrides" in own}
         every = common | wanted | settings | ({"overrides": rest} if rest else {})
         if first_public and "publics" in own:
             every = {"publics": own["publics"].value[:1]} | every
-            left = [name for name in own["publics"].value if name not in every["publics"]]
-            _log.info("%s: without %s; PUBLICS=all adds them", path.stem, ", ".join(left))
         # in the notebook's order, in which it names its folder too
         given = {name: every[name] for name in own if name in every}
         taken |= given.keys() | rest.keys()

@@ -37,12 +37,12 @@ OVER = threading.Event()
 
 def forgets():
     """A connection through which nothing comes any more, and nobody says so."""
-    forgotten = set[int]()
+    forgotten = set[threading.Thread]()
 
     def spoil(total):
         if total > 10_000 and not forgotten:
-            forgotten.update(thread.ident or 0 for thread in threading.enumerate())
-        return threading.get_ident() in forgotten and OVER.wait(120)
+            forgotten.update(threading.enumerate())
+        return threading.current_thread() in forgotten and OVER.wait(120)
 
     return spoil
 
@@ -58,6 +58,7 @@ def forgets():
 )
 def test_a_bad_network_changes_nothing(net, spoil, monkeypatch):
     monkeypatch.setattr(join, "SPARE", -3.0)  # so that a call has 2 s
+    OVER.clear()
     net = net()
     parties = net.toys()
     with (
@@ -125,7 +126,7 @@ def test_a_user_that_joins_from_elsewhere_ends_its_first_process(net):
     first, second = net.toy(1), net.toy(1)
     with net.serving() as served, ThreadPoolExecutor(4) as pool:
         old = pool.submit(net.join, first, net.address)
-        assert eventually(lambda: first._question)
+        assert eventually(lambda: first._round == 0)
         others = [pool.submit(net.join, net.toy(user), net.address) for user in (2, 3)]
         new = pool.submit(net.join, second, net.address)
         with pytest.raises(RefusedMessage, match="user 1 joined from elsewhere"):
@@ -135,8 +136,9 @@ def test_a_user_that_joins_from_elsewhere_ends_its_first_process(net):
         assert len(served.result().rounds) == 3
 
 
-def test_who_has_no_certificate_of_the_federation_does_not_join(net, keys, tmp_path):
-    net = net(wait=3)
+def test_who_has_no_certificate_of_the_federation_does_not_join(net, tmp_path, monkeypatch):
+    monkeypatch.setattr(join, "SPARE", -4.0)  # so that a refusal is told after 1 s
+    net = net(wait=5)
     certificates.make(tmp_path / "other", [3], ["127.0.0.1"])
     theirs = net.toy(3, certificate=tmp_path / "other/user_3.pem")
     distrusts = net.toy(3, root=tmp_path / "other/root.pem")

@@ -98,22 +98,14 @@ def test_a_forest_has_the_intervals_of_its_rows_and_one_scale_for_a_unit():
 
 def test_users_have_a_panel_each_and_algorithms_a_line():
     rows = [
-        {"algorithm": name, "round": r, "value": 10 * r}
+        {"algorithm": name, "round": r, "mean": 10 * r}
         for name in ("local", "fedmuscle")
         for r in (1, 2)
     ]
-    curves = pd.concat(
-        [
-            pd.DataFrame(rows).assign(user=user, model="ViT", task="MLC", metric="micro-F1")
-            for user in (2, 1)
-        ]
-    )
-    figure = plots.user_curves(curves)
-    assert [ax.get_title() for ax in figure.axes] == ["user 1: ViT, MLC", "user 2: ViT, MLC"]
-    assert [ax.get_ylabel() for ax in figure.axes if ax.yaxis.label.get_visible()] == [
-        "micro-F1 (%)"
-    ] * 2
-    names = [name for title, name in curves_of(figure) if title == "user 1: ViT, MLC"]
+    curves = pd.concat(pd.DataFrame(rows).assign(panel=f"user {user}") for user in (1, 2))
+    figure = plots.curve(curves, wrap=3)
+    assert [ax.get_title() for ax in figure.axes] == ["user 1", "user 2"]
+    names = [name for title, name in curves_of(figure) if title == "user 1"]
     assert names == ["Local training", "FedMuscle"]
 
 
