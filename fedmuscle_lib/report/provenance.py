@@ -128,16 +128,14 @@ def write_by_algorithm(
         folders: what the runs read below ``data_dir``.
     """
     s = histories[0].settings
-    arms, usual = [history.arm for history in histories], type(s)(profile=s.profile)
+    usual = type(s)(profile=s.profile).model_dump(mode="json")
     unsaid, data = s.aside() - {"evaluate_every"}, manifests(s.data_dir, folders)
-    told = provenance_of(histories, folder.name, arms, usual.model_dump(mode="json"), unsaid, data)
-    write_results(frames, told, folder)
+    write_results(frames, provenance_of(histories, folder.name, usual, unsaid, data), folder)
 
 
 def provenance_of(
     histories: Sequence[History[Any]],
     folder: str,
-    arms: Sequence[str],
     usual: Mapping[str, Any],
     unsaid: Collection[str],
     data: Mapping[str, Any],
@@ -150,7 +148,6 @@ def provenance_of(
 
     Args:
         folder: name of a folder of results, which begins with that of the notebook.
-        arms: of each run.
         usual: the values that settings have without a word of the command's, as JSON values.
         unsaid: settings that the command never names.
         data: see :func:`manifests`.
@@ -172,7 +169,7 @@ def provenance_of(
     ]
     facts = [
         {
-            "arm": arm,
+            "arm": h.arm,
             "system": h.settings.system,
             "settings": h.settings.recorded(),
             "origin": h.origin,
@@ -181,7 +178,7 @@ def provenance_of(
             name: h.provenance[name]
             for name in ("address", "versions", "seconds", "finished", "peak_memory_bytes")
         }
-        for h, arm in zip(histories, arms, strict=True)
+        for h in histories
     ]
     chosen = f"{notebook_of(folder)} --profile {histories[0].settings.profile} --seeds {seeds}"
     return {

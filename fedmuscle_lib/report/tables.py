@@ -293,9 +293,7 @@ def provenance_of(histories: Sequence[History], folder: str) -> dict[str, Any]:
         "setup": USUAL_SETUP if s.setup in folder else s.setup,
         "backbones": numbers_of(s.profile, s.setup).get("backbones", {}),
     }
-    told = provenance.provenance_of(
-        histories, folder, [h.arm for h in histories], usual, s.aside(), data_manifests(histories)
-    )
+    told = provenance.provenance_of(histories, folder, usual, s.aside(), data_manifests(histories))
     if f"public={s.public}" in folder:
         told["command"] += option("public", s.public)
     protocols = {h.settings.protocol for h in histories}

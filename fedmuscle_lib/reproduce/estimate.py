@@ -48,8 +48,7 @@ def announcement(
         lines.append(f"{folder_of(path, given)}: {asks}")
         left |= {one: s / at_a_time for one, s in runs.items() if one not in stored}
     at_once = f"{at_a_time} notebooks at a time on the reference's machine"
-    lines.append(f"Of known times to compute: {_told(left)}, {at_once}")
-    return [*lines, "`make figures`, or --shipped-only, draws shipped runs and computes nothing"]
+    return [*lines, f"Of known times to compute: {_told(left)}, {at_once}"]
 
 
 def _told(runs: dict[str, float]) -> str:

@@ -182,11 +182,9 @@ def test_what_will_run_is_said_before_it_runs(clone, store):
     assert needed(path, {"profile": "mini"}, figures) == {"local-0": 60, "fedmuscle-0": 60}
     assert needed(path, {"profile": "mini", "setup": "setup2"}, figures) == {}
     planned = [(path, {"seeds": [0, 1]}), (notebook(clone, "other"), {"profile": "mini"})]
-    first, unknown, altogether, last = announcement(planned, figures, 2, False)
+    first, unknown, altogether = announcement(planned, figures, 2)
     assert first == "table: 4 runs, 6 min" and unknown.startswith("other: time unknown")
-    assert "4 runs, 3 min, 2 notebooks at a time" in altogether and "make figures" in last
-    (line,) = announcement(planned, figures, 2, True)
-    assert line.startswith("Draws stored and shipped runs") and line.endswith("table, other")
+    assert "4 runs, 3 min, 2 notebooks at a time" in altogether
 
 
 def test_notebooks_outside_the_core_run_if_they_are_named(tmp_path):
