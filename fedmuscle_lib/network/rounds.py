@@ -6,7 +6,7 @@ The algorithm and the server are those of a run in one process; a seat stands in
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from types import SimpleNamespace
@@ -66,7 +66,7 @@ class Rounds:
     def __init__(
         self,
         terms: Terms,
-        users: Sequence[int],
+        users: Iterable[int],
         ask: Ask,
         history: History,
         tell: Callable[[str], object] = print,
