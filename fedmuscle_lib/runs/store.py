@@ -38,10 +38,6 @@ _UNNAMED = "fedmuscle"  # the system of stored runs that name none: there was no
 _log = logging.getLogger("fedmuscle")
 
 
-class Busy(RuntimeError):
-    """Another process is computing this run."""
-
-
 @dataclass(frozen=True)
 class Record:
     """A finished run as it is stored: ``History`` without its settings."""
