@@ -13,6 +13,7 @@ from fedmuscle_lib.core import style
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.report.frame import delta, paired
 
+
 def test_every_algorithm_has_a_colour_and_a_marker_of_its_own():
     assert set(plots.STYLES) >= set(algorithms.names())
     assert (
