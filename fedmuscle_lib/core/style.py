@@ -228,11 +228,9 @@ def _tell_outside(
         }
         for x in (row.value, getattr(row, "theirs", 0.0)):
             if x < low:
-                ax.text(low, [*lines].index(row.line), f"◂ {x:+.0f}", ha="left", bbox=HALO, **style)
+                ax.text(low, [*lines].index(row.line), f"◂ {x:+.0f}", ha="left", **style)
             if x > high:
-                ax.text(
-                    high, [*lines].index(row.line), f"{x:+.0f} ▸", ha="right", bbox=HALO, **style
-                )
+                ax.text(high, [*lines].index(row.line), f"{x:+.0f} ▸", ha="right", **style)
 
 
 def legend(
