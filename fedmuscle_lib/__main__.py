@@ -16,7 +16,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        from fedmuscle_lib.cli.commands import app
+        if arguments[0] == "certificates":  # the command that needs no torch
+            from fedmuscle_lib.cli.certificates import app
+        else:
+            from fedmuscle_lib.cli.commands import app
     except KeyboardInterrupt:  # torch takes seconds to import
         return INTERRUPTED
     logger = logging.getLogger("fedmuscle")

@@ -1,4 +1,7 @@
-"""``certificates``: by which server and parties of a federation over machines know each other."""
+"""``certificates``: by which server and parties of a federation over machines know each other.
+
+``__main__`` runs it without the other commands, which import torch.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,15 @@ import typer
 
 from fedmuscle_lib.network.certificates import make
 
+app = typer.Typer(add_completion=False)
 
+
+@app.callback()
+def _() -> None:
+    """A federation over machines."""
+
+
+@app.command("certificates")
 def command(
     folder: Annotated[Path, typer.Argument(help="Where they go; what is there already stays.")],
     user: Annotated[

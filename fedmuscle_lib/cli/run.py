@@ -61,7 +61,9 @@ def show(histories: list[History]) -> None:
             rows = report.ends(report.tidy(histories), phase)
             table = report.deltas(rows, report.printed(history.settings))
             row = table.set_index("algorithm").loc[history.settings.algorithm]
-            print(f"Delta {phase.replace('_', ' ')}: {row.delta:+.2f} %")
+            undefined = row.delta != row.delta
+            value = "undefined: a local metric is 0" if undefined else f"{row.delta:+.2f} %"
+            print(f"Delta {phase.replace('_', ' ')}: {value}")
         if row.paper_delta == row.paper_delta:
             print(f"the paper's Delta, with other data and models: {row.paper_delta:+.1f} %")
     elif history.settings.algorithm != report.BASELINE:

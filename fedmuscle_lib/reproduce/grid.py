@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -90,8 +91,8 @@ def reproduce(
         reference: where their committed results are.
 
     Raises:
-        ValueError: an unknown notebook, a misspelt parameter or one of another type, or a folder
-            that is not there; nothing has run then.
+        ValueError: an unknown notebook, a misspelt parameter or one of another type, a folder that
+            is not there, or a scheduler that can't be reached; nothing has run then.
         NotOurs: something else lies in the place of a notebook's folder or of the index page;
             nothing has run then.
         OSError: the output folder can't be written.
@@ -110,6 +111,8 @@ def reproduce(
         ours = any((own / name).is_file() for name in (PROVENANCE, OUTCOME, EXECUTED, PART))
         refuse_others(own, ours)
     refuse_other_file(target / "index.html", START)
+    if scheduler:
+        _try_to_reach(scheduler)
     target.mkdir(parents=True, exist_ok=True)
     at_a_time = min(jobs, len(planned))
     if not shipped_only:
@@ -193,6 +196,14 @@ def _end(running: Iterable[subprocess.Popen[bytes]]) -> None:
             process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
+
+
+def _try_to_reach(scheduler: str) -> None:
+    host, _, port = scheduler.rpartition("/")[2].rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise ValueError(f"scheduler: {scheduler} can't be reached ({error})") from None
 
 
 def _cores() -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmuscle_lib.core.files import read_json, write
-from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE, runs_of
+from fedmuscle_lib.core.notebooks import FIGURES, OUTCOME, PROVENANCE, runs_of
 from fedmuscle_lib.core.ownership import refuse_other_file
 from fedmuscle_lib.reproduce.pages import EXECUTED
 
@@ -54,6 +54,10 @@ def _section(entry: Path) -> dict[str, Any]:
         if reason := result.get(state):
             files = _files(entry, "*.part.ipynb")
             return shown | {"state": state, "reason": reason, "files": files}
+    from fedmuscle_lib.report.claims import of_notebook
+
+    words = of_notebook(FIGURES / entry.parent.name, entry.name).word
+    counts = words[words != ""].value_counts()
     runs = runs_of(entry)
     shipped = sum(run["origin"] == "shipped" for run in runs)
     minutes = sum(run["seconds"] for run in runs) / 60
@@ -62,6 +66,7 @@ def _section(entry: Path) -> dict[str, Any]:
     return shown | {
         "title": title,
         "claim": claim,
+        "words": ", ".join(f"{n} {word}" for word, n in counts.items()),
         "made": f"{len(runs)} runs, {shipped} of them shipped; {minutes:.0f} minutes",
         "command": read_json(entry / PROVENANCE)["command"] if runs else "",
         "figure": next(iter(_files(entry, "*.svg")), ""),

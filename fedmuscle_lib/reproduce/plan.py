@@ -87,7 +87,8 @@ def plan(
         known |= own.keys() | kind.model_fields.keys()
         settings = {name: value for name, value in wanted.items() if name in kind.model_fields}
         for name in kind.places() & settings.keys():  # a notebook runs in its own folder
-            settings[name] = str(user_path(str(settings[name]), name).absolute())
+            settings[name] = str(place := user_path(str(settings[name]), name).absolute())
+            problems += [] if place.exists() else [f"{name}: {place}: no such folder"]
         rest = {name: v for name, v in settings.items() if name not in own and "overrides" in own}
         every = common | wanted | settings | ({"overrides": rest} if rest else {})
         if first_public and "publics" in own:

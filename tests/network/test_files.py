@@ -7,6 +7,7 @@ import pickle
 import re
 import socket
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from shutil import which
@@ -186,6 +187,21 @@ def test_whatever_bytes_come_are_refused_or_read(content):
 
 
 # --- commands
+
+
+def test_certificates_need_no_torch(tmp_path):
+    code = (
+        "import sys; from fedmuscle_lib.__main__ import main;"
+        f"code = main(['certificates', {str(tmp_path)!r}, '--user', '3', '--host', 'localhost']);"
+        "sys.exit(code or 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [Path(name).name for name in done.stdout.split()] == [
+        "authority.pem",
+        "root.pem",
+        "server.pem",
+        "user_3.pem",
+    ]
 
 
 def test_options_join_the_partys_file(tmp_path, monkeypatch):

@@ -104,6 +104,7 @@ def test_each_notebook_gets_what_it_declares_in_its_own_order(folder, tmp_path):
         ({"setup": "setup3"}, "setup3"),
         ({"seed": 1}, "seed is the notebook's choice"),
         ({"profile": "mini"}, "profile has an option of its own"),
+        ({"data_dir": "/nonexistent"}, "data_dir: /nonexistent: no such folder"),
     ],
 )
 def test_what_cannot_run_is_refused(folder, own, message):
