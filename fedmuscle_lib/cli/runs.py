@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
 from fedmuscle_lib.runs import default_store, named
 
 
 def command() -> None:
-    """List the stored runs: address, settings, whether complete and whose, and when finished."""
-    store, rows = default_store(), []
-    for entry in store.entries():
+    """List the stored runs: address, whether complete and whose, when finished, and settings."""
+    store = default_store()
+    entries = list(store.entries())
+    for entry in entries:
         facts = entry.facts()
-        rows.append(
-            {
-                "address": entry.address,
-                "system": facts["system"],
-                "settings": described(facts["settings"], facts["system"]),
-                "state": "complete" if entry.done else "interrupted",
-                "origin": "shipped" if entry.shipped else "computed",
-                "finished": facts.get("finished", ""),
-            }
-        )
-    if rows:
-        print(pd.DataFrame(rows).to_string(index=False))
-    print(f"{len(rows)} runs; computed ones are kept in {store.root}/<address>")
+        state = "complete" if entry.done else "interrupted"
+        origin = "shipped" if entry.shipped else "computed"
+        settings = described(facts["settings"], facts["system"])
+        print(entry.address, state, origin, facts.get("finished", "not finished"), settings)
+    print(f"{len(entries)} runs; computed ones are kept in {store.root}/<address>")
 
 
 def described(settings: dict[str, Any], system: str) -> str:

@@ -297,7 +297,7 @@ def test_stored_runs_are_listed(three_runs, store, capsys):
         history.settings.algorithm: history.provenance["address"] for history in three_runs
     }
     *lines, total = listed(capsys)
-    rows = {row.split()[0]: row for row in lines[1:]}
+    rows = {row.split()[0]: row for row in lines}
     local = rows[addresses["local"]]
     assert (
         " local " in local

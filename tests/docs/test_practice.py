@@ -116,7 +116,7 @@ def test_rows_become_a_users_file(tmp_path):
     assert np.array_equal(
         content.content["data"], np.stack([np.asarray(picture) for picture in given])
     )
-    assert content.labels(3, 3, "IC10").tolist() == [0, 1, 2]
+    assert content.labels(3, 3).tolist() == [0, 1, 2]
     write_client(tmp_path / "texts.pkl", [{"text": "a b", "label": 1}], classes=2, text="text")
     assert Pickled(tmp_path / "texts.pkl", "texts").texts() == ["a b"]
 

@@ -217,10 +217,9 @@ def listed(capsys):
 
 
 def test_runs_of_both_systems_are_listed(both, capsys):
-    _, *rows, total = listed(capsys)
-    found = {row.split()[1]: {*row.split()} for row in rows}
-    assert {"local", "voc", "setup1"} < found["fedmuscle"]
-    assert {"fedavg", "glyphs", "mini"} < found["fedloge"] and total.startswith("2 runs; ")
+    *rows, total = listed(capsys)
+    assert any("local voc setup1" in row for row in rows)
+    assert any("fedavg glyphs" in row for row in rows) and total.startswith("2 runs; ")
 
 
 @pytest.mark.slow

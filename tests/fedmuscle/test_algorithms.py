@@ -343,9 +343,12 @@ def test_options_belong_to_one_algorithm_and_leave_the_runs_of_others_alone(sett
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"simclr.taw": 1}, "did you mean 'simclr.tau'"),
-        ({"simclr.tau": -1}, "simclr.tau: .*greater than 0.*-1"),
-        ({"feddf.average": "losses"}, "feddf.average: .*'logits' or 'probabilities'.*'losses'"),
+        ({"simclr.taw": 1}, "options of simclr: .*'taw'; did you mean 'tau'"),
+        ({"simclr.tau": -1}, "options of simclr: tau: .*greater than 0.*-1"),
+        (
+            {"feddf.average": "losses"},
+            "options of feddf: average: .*'logits' or 'probabilities'.*'losses'",
+        ),
         ({"nobody": 1}, "no algorithm 'nobody'; known: .*fedmuscle"),
     ],
 )
