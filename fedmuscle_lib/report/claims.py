@@ -12,6 +12,7 @@ import shlex
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf, isnan, nan, sqrt
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import pandas as pd
 from scipy.stats import t as student
 
+from fedmuscle_lib.core.files import Stamp, stamp_of
 from fedmuscle_lib.core.notebooks import FIGURES
 from fedmuscle_lib.report.statistics import markdown, with_interval
 
@@ -95,6 +97,12 @@ class _Contrast:
 def registered(folder: Path) -> list[Claim]:
     """The claims that are registered for a profile, by the folder of its pages."""
     path = folder / "claims" / "registered.toml"
+    return _registered(path, stamp_of(path))
+
+
+@lru_cache(maxsize=2)
+def _registered(path: Path, stamp: Stamp | None) -> list[Claim]:
+    """The claims of a file while its stamp stays the same; an index asks for each notebook's."""
     return [Claim(**one) for one in tomllib.loads(path.read_text(encoding="utf8"))["claim"]]
 
 
