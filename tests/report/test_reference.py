@@ -1,7 +1,9 @@
 """The committed reference agrees with itself: its notebooks with each other."""
 
 import json
+import zipfile
 from functools import cache
+from io import BytesIO
 from itertools import combinations
 from pathlib import Path
 
@@ -125,3 +127,20 @@ def test_cells_that_two_notebooks_share_are_the_same():
         for one, other in pairs
         if (found := disagreements(one, other))
     }
+
+
+def test_small_departs_from_the_papers_data_as_its_page_says():
+    """docs/data.md: two topics, and one set of test images for MLC, one for SS. Without a model,
+    that shows in the score of the best constant answer.
+    """
+    seen = []
+    with zipfile.ZipFile(FIGURES / "small" / "runs.zip") as runs:
+        for name in (n for n in runs.namelist() if n.endswith(".zip")):
+            with zipfile.ZipFile(BytesIO(runs.read(name))) as run:
+                told = json.loads(run.read("provenance.json"))
+            if told.get("settings", {}).get("setup") == "setup2" and len(told["trivial"]) == 10:
+                seen.append([told["trivial"][str(user)] for user in range(1, 11)])
+    assert seen
+    for mlc1, mlc2, mlc3, *_, ss7, ss8, tc9, tc10 in seen:
+        assert mlc1 == mlc2 == mlc3 and ss7 == ss8
+        assert tc9 + tc10 == pytest.approx(100)  # the larger shares of two topics of two users
