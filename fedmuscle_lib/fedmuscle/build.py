@@ -34,6 +34,7 @@ from fedmuscle_lib.tasks import TASKS, Head
 # Settings that are options of a user's model, in the order in which a saved user has them.
 _REPRESENTATION = ("proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks")
 _REST = ("head_hidden", "head_on", "pooling", "precision")
+_LEAK = "user %d: most samples of %s are also in %s: it is tested on what it learns from"
 
 
 def build(settings: Settings) -> Federation:
@@ -69,6 +70,9 @@ def build(settings: Settings) -> Federation:
                 read_public(folder, reads.public_size, encoding) if folder else train.inputs[:0]
             )
             public[encoding] = samples.to(reads.device)
+        if share_in(evaluation.inputs, public[encoding], _filler(encoding)) > MOSTLY:
+            tests = task.file(reads.data_dir, user.client, reads.split)
+            remark(_LEAK, user.number, tests, reads.data_dir / PUBLIC_SETS[reads.public])
         place = prefixed(f"user {user.number}", ValueError, ValueError)
         with place, seeded("weights", reads.seed, user.number):
             options = model_options(reads, user)
@@ -180,11 +184,8 @@ def local_data(
     else:
         train = draw_local(pool, n, settings.seed, user.number, balanced=not user.sharers)
     if share_in(evaluation.inputs, pool.inputs, _filler(encoding)) > MOSTLY:
-        remark(
-            "user %d: most samples of %s are also in %s: it is tested on what it learns from",
-            user.number,
-            *(task.file(settings.data_dir, user.client, name) for name in (split, "train")),
-        )
+        files = (task.file(settings.data_dir, user.client, name) for name in (split, "train"))
+        remark(_LEAK, user.number, *files)
     return train, evaluation, classes
 
 

@@ -128,6 +128,18 @@ def test_tests_that_are_training_samples_are_remarked_on(ours, intents, caplog):
     )
 
 
+def test_tests_that_are_public_samples_are_remarked_on(ours, intents, caplog):
+    public = ours().data_dir / "TC/flicker_public"
+    captions = pickle.loads((public / "image_file_name_to_caption.pkl").read_bytes())
+    texts = [captions[path.name][0] for path in sorted((public / "images").iterdir())[:20]]
+    tests = {"texts": texts, "labels": list(range(20))}
+    (intents / "test/client_0.pkl").write_bytes(pickle.dumps(tests))
+    with caplog.at_level(logging.WARNING, "fedmuscle"):
+        build(ours())
+    tested = f"user 9: most samples of {intents}/test/client_0.pkl"
+    assert f"{tested} are also in {public}" in caplog.text
+
+
 def test_folders_of_images_given_for_mlc_are_mlcs_alone(settings, small_world):
     images = small_world / "MLC_setup/images"
     given = {"root_train_image_folder": images / "train", "root_val_image_folder": images / "test"}
