@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil
+from typing import Any
 
 import pandas as pd
 import seaborn.objects as so
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
@@ -14,11 +16,15 @@ from fedmuscle_lib.core.style import housed, legend, on_figure
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import BASELINE, label
 
+_GREY = "#777777"
+_SMALL: dict[str, Any] = {"color": _GREY, "fontsize": 7}
+
 
 @housed
 def ablation(rows: pd.DataFrame, x: str, axis: str | Iterable[str], wrap: int = 1) -> Figure:
     """Delta over local training, a line an arm with its 95 % intervals, against one thing that is
-    varied; the paper's points are hollow.
+    varied; the paper's points are hollow. What does not depend on it is a grey line, or a number
+    at the panel's upper edge where it lies above all else.
 
     Args:
         rows: as ``report.deltas`` returns them at points; with a panel for each ``panel``, if they
@@ -31,6 +37,9 @@ def ablation(rows: pd.DataFrame, x: str, axis: str | Iterable[str], wrap: int = 
     rows = rows[rows.algorithm != BASELINE]
     rows = rows.assign(panel=rows.get("panel", ""))
     rows["x"] = rows.groupby("panel")[x].rank("dense") - 1
+    alike = rows.groupby(["panel", "algorithm"]).delta
+    rows["steady"] = (alike.transform("nunique") == 1) & (alike.transform("size") > 1)
+    steady, rows = rows[rows.steady].drop_duplicates(["panel", "algorithm"]), rows[~rows.steady]
     look = styles(rows.algorithm)
     rows["x"] += rows.algorithm.map(
         {name: 0.06 * (i - (len(look) - 1) / 2) for i, name in enumerate(look)}
@@ -53,6 +62,7 @@ def ablation(rows: pd.DataFrame, x: str, axis: str | Iterable[str], wrap: int = 
     ):
         ax.set_xlabel(name, visible=True)  # seaborn hides all but the last row's
         ax.axhline(0, color="black", linewidth=0.8, zorder=0)
+        _tell_steady(ax, steady[steady.panel == ax.get_title()])
         values = sorted(rows[x][rows.panel == ax.get_title()].unique())
         ax.set_xticks(
             range(len(values)),
@@ -63,3 +73,16 @@ def ablation(rows: pd.DataFrame, x: str, axis: str | Iterable[str], wrap: int = 
     hollow = {f"{label(name)} in the paper": look[name] for name in theirs}
     legend(figure, "upper center", {label(name): each for name, each in look.items()}, hollow)
     return figure
+
+
+def _tell_steady(ax: Axes, arms: pd.DataFrame) -> None:
+    """Draw arms that do not depend on what is varied."""
+    low, high = ax.get_ylim()
+    for arm in arms[arms.delta <= high].itertuples():
+        ax.axhline(arm.delta, color=_GREY, linewidth=1, linestyle="--", zorder=0)
+        where = {"xy": (0.01, arm.delta), "xycoords": ("axes fraction", "data")}
+        ax.annotate(label(arm.algorithm), **where, va="bottom", **_SMALL)
+    above = arms[arms.delta > high].sort_values("delta", ascending=False)
+    told = "\n".join(f"{label(arm.algorithm)} {arm.delta:+.0f} ▴" for arm in above.itertuples())
+    ax.text(0.01, 1, told, va="top", transform=ax.transAxes, **_SMALL)
+    ax.set_ylim(low, high + 0.06 * len(above) * (high - low))
