@@ -80,8 +80,8 @@ def _tell_steady(ax: Axes, arms: pd.DataFrame) -> None:
     low, high = ax.get_ylim()
     for arm in arms[arms.delta <= high].itertuples():
         ax.axhline(arm.delta, color=_GREY, linewidth=1, linestyle="--", zorder=0)
-        where = {"xy": (0.01, arm.delta), "xycoords": ("axes fraction", "data")}
-        ax.annotate(label(arm.algorithm), **where, va="bottom", **_SMALL)
+        beside = {"va": "bottom", "transform": ax.get_yaxis_transform(), **_SMALL}
+        ax.text(0.01, arm.delta, label(arm.algorithm), **beside)
     above = arms[arms.delta > high].sort_values("delta", ascending=False)
     told = "\n".join(f"{label(arm.algorithm)} {arm.delta:+.0f} ▴" for arm in above.itertuples())
     ax.text(0.01, 1, told, va="top", transform=ax.transAxes, **_SMALL)
