@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+_ROUNDED = 0.02  # of the answer
+
 
 @dataclass(frozen=True)
 class Exercise:
@@ -16,7 +18,9 @@ class Exercise:
     Attributes:
         answer: one number, several in a list, or one word of ``words``.
         hint: helps whoever is wrong, and doesn't contain the answer.
-        tolerance: how far each number may be from the answer; rounding belongs here.
+        tolerance: how far each number may be from the answer. Within 2 % it is right but rounded,
+            unless the answer is a count (0).
+        percent: whether the answer is in per cent, so that a fraction is nearly right.
         slips: wrong answers that have a known reason, each with a hint of its own.
         words: what can be chosen; empty where a number is asked for.
     """
@@ -24,12 +28,15 @@ class Exercise:
     answer: float | list[float] | str
     hint: str
     tolerance: float = 0.0
+    percent: bool = False
     slips: Sequence[tuple[Any, str]] = ()
     words: Sequence[str] = ()
 
 
 def verdict(exercise: Exercise, value: Any) -> str:
-    """ "right.", "not yet." with a hint, or "your turn." where the answer is still ``...``."""
+    """ "right.", also rounded or as a fraction, "not yet." with a hint, or "your turn." where the
+    answer is still ``...``.
+    """
     if value is None or value is ...:
         return "your turn. Put your answer in place of the dots, and run the cell again."
     given, wanted = (_numbers(one, exercise.words) for one in (value, exercise.answer))
@@ -41,7 +48,13 @@ def verdict(exercise: Exercise, value: Any) -> str:
     slips = (
         hint for slip, hint in exercise.slips if _near(given, np.asarray(slip), exercise.tolerance)
     )
-    return f"not yet. {next(slips, exercise.hint)}"
+    if hint := next(slips, ""):
+        return f"not yet. {hint}"
+    if exercise.tolerance and _near(given, wanted, _ROUNDED * np.abs(wanted)):
+        return "right, but rounded."
+    if exercise.percent and _near(100 * given, wanted, _ROUNDED * np.abs(wanted)):
+        return "right as a fraction. Per cent were asked for."
+    return f"not yet. {exercise.hint}"
 
 
 def _numbers(value: Any, words: Sequence[str]) -> np.ndarray | None:
@@ -60,7 +73,7 @@ def _numbers(value: Any, words: Sequence[str]) -> np.ndarray | None:
         return None
 
 
-def _near(given: np.ndarray, wanted: np.ndarray, tolerance: float) -> bool:
+def _near(given: np.ndarray, wanted: np.ndarray, tolerance: float | np.ndarray) -> bool:
     return bool((np.abs(given - wanted) <= tolerance).all())
 
 

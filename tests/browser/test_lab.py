@@ -23,7 +23,7 @@ READ = [
     *sorted(NOTEBOOKS.glob("lessons/*.ipynb")),
     *sorted(NOTEBOOKS.glob("lessons/solutions/*.ipynb")),
 ]
-READ += [NOTEBOOKS / f"{name}.ipynb" for name in ("00_start_here", "01_muscle_loss", "table7")]
+READ += [NOTEBOOKS / f"{name}.ipynb" for name in ("00_start_here", "muscle_loss", "table7")]
 SECONDS = 1200  # for a whole notebook
 
 RUN_ALL = """() => {

@@ -70,6 +70,15 @@ def test_answers_are_read_as_students_give_them(said):
     assert said("zeros in the matrix", 384.4).startswith("not yet"), "a count is exact"
 
 
+def test_a_rounded_answer_and_a_fraction_are_right_and_say_so(said):
+    assert said("angle of 4 classes", 110) == "right, but rounded."
+    assert said("angle of 4 classes", 112).startswith("not yet")
+    assert said("terms and numbers between the others", [1_050_000, 3072]).startswith("not yet")
+    for value in (0.267, 0.27):
+        assert said("delta of the paper's cells", value).startswith("right as a fraction")
+    assert said("improvement over the tuned baseline", 0).startswith("not yet")
+
+
 def test_a_misspelt_exercise_is_refused_by_name():
     with pytest.raises(
         ValueError,

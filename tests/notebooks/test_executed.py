@@ -214,7 +214,7 @@ def test_the_teaching_notebook_prints_what_it_keeps(tmp_path):
     """And the check is none that would pass whatever it printed: a copy with every kept number
     changed fails at every kept cell.
     """
-    notebook = nbformat.read(NOTEBOOKS / "01_muscle_loss.ipynb", as_version=4)
+    notebook = nbformat.read(NOTEBOOKS / "muscle_loss.ipynb", as_version=4)
     changed = copy.deepcopy(notebook)
     code = [cell for cell in changed.cells if cell.cell_type == "code"]
     checked = [cell for cell in code if set(cell.metadata.get("tags", [])) & CHECKED]

@@ -18,7 +18,7 @@ from fedmuscle_lib.reproduce.plan import settings_of
 
 ROOT = Path(__file__).parents[2]
 PATHS = [*sorted(NOTEBOOKS.glob("*.ipynb")), SKELETON]
-TEACHING = [NOTEBOOKS / "01_muscle_loss.ipynb"]
+TEACHING = [NOTEBOOKS / "muscle_loss.ipynb"]
 OF_FEDMUSCLE = [path for path in select(["all"], NOTEBOOKS) if settings_of(path) is Settings]
 TABLES = [*(path for path in OF_FEDMUSCLE if path not in TEACHING), SKELETON]
 MOST_CELLS, MOST_LINES = 14, 25  # of a notebook, of a cell
