@@ -8,12 +8,16 @@ the profile's, refuses a matrix for ``tau``, and its errors take several lines.
 from __future__ import annotations
 
 import inspect
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
+import tomli_w
 import typer
 
 from fedmuscle_lib.cli.options import value_of
+from fedmuscle_lib.core.errors import prefixed
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.runs.settings import RunSettings, parse, try_device
 
@@ -24,6 +28,16 @@ _BOUNDS = {
     "exclusiveMaximum": "below",
 }
 _ORIGINAL = "Flags of the original code"  # the group of those that are no settings
+_FILE = "A file of settings"
+_CONFIG = typer.Option(
+    metavar="FILE",
+    help="Read settings from a TOML file, as --print-config prints one; what else is given here"
+    " comes before it.",
+    rich_help_panel=_FILE,
+)
+_PRINT = typer.Option(
+    "--print-config", help="Print all settings, and do nothing else.", rich_help_panel=_FILE
+)
 
 
 def add(
@@ -51,19 +65,28 @@ def add(
     for flag, (type_, description) in original.items():
         options.append(_option(flag, type_, {"group": _ORIGINAL, "description": description}))
     _, *rest = inspect.signature(command, eval_str=True).parameters.values()
+    file = [
+        _optional("config", Path, _CONFIG),
+        _optional("print_config", bool, _PRINT, False),
+    ]
 
-    def filled(**given: Any) -> None:
+    def filled(config: Path | None, print_config: bool, **given: Any) -> None:
         others = {parameter.name: given.pop(parameter.name) for parameter in rest}
         values = {own: value_of(own, text) for own, text in given.items() if text is not None}
         values = translated(values)
-        settings = parse(kind, values)
+        whole = (_read(config) if config else {}) | values
+        settings = parse(kind, whole)
+        if print_config:
+            own = kind.places() - whole.keys()  # of this machine
+            print(tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True, exclude=own)))
+            return
         try_device(settings.device)
         if unread := settings.unread(values):
             print(f"{settings.algorithm} does not read {', '.join(unread)}")
         command(settings, **others)
 
     filled.__doc__ = command.__doc__
-    filled.__signature__ = inspect.Signature([*rest, *options])  # type: ignore[attr-defined]
+    filled.__signature__ = inspect.Signature([*rest, *options, *file])  # type: ignore[attr-defined]
     spelling = {"token_normalize_func": lambda text: ours.get(_dashed(text), _dashed(text))}
     app.command(name, context_settings=spelling)(filled)
 
@@ -85,12 +108,20 @@ def _option(
         metavar="VALUE",
         rich_help_panel=about["group"],
     )
+    return _optional(name, kind, made)
+
+
+def _optional(name: str, kind: type, made: Any, default: Any = None) -> inspect.Parameter:
+    annotation = Annotated[kind | None, made]  # type: ignore[valid-type]
     return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[kind | None, made],
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The settings of a file; raises ValueError if it is no TOML."""
+    with prefixed(str(path), ValueError, ValueError):
+        return tomllib.loads(path.read_text(encoding="utf8"))
 
 
 def _default(kind: type[RunSettings], name: str) -> str:

@@ -38,7 +38,7 @@ def settings_of(line, monkeypatch):
     monkeypatch.setattr(run_command, "run", lambda settings, **options: seen.append(settings))
     monkeypatch.setattr(run_command, "stored", lambda settings: None)
     monkeypatch.setattr(run_command, "show", lambda histories: None)
-    assert main(["run", *line.split()]) == 0
+    assert main(["run", *(line.split() if isinstance(line, str) else line)]) == 0
     return seen[0]
 
 
@@ -64,6 +64,24 @@ def test_options_have_one_spelling_and_dashes_may_be_underscores(monkeypatch):
     )
     assert (s.local_epochs, s.cl_epochs, s.users, s.lora_blocks) == (2, 3, (1, 2), "last")
     assert s.tau == ((0.3, 0.4), (0.4, 0.3))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--users", "1,2", "--others", "1", "--tau", "[[0.3,0.4],[0.4,0.3]]", "--data_dir", "/x"],
+        ["--own", '{"4": {"folder": "mine", "classes": 7}}', "--options", '{"gramian.tau": 0.3}'],
+        ["--public_dataset_name", "flicker_multi_modal", "--profile", "small"],
+    ],
+)
+def test_a_run_from_its_printed_settings_is_the_same(given, tmp_path, monkeypatch, capsys):
+    direct = settings_of(given, monkeypatch)
+    capsys.readouterr()
+    assert main(["run", *given, "--print-config"]) == 0
+    printed = tmp_path / "run.toml"
+    printed.write_text(capsys.readouterr().out, encoding="utf8")
+    assert settings_of(["--config", str(printed)], monkeypatch) == direct
+    assert settings_of(["--config", str(printed), "--seed", "3"], monkeypatch).seed == 3
 
 
 @pytest.mark.parametrize("name", ["COCO", "CIFAR100", "CIFAR10", "VOC", "Pascal", "coco"])
@@ -95,6 +113,7 @@ def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbe
         "Data",
         "Machine",
         "Flags of the original code",
+        "A file of settings",
     ]
     assert all(
         f"│ --{name.replace('_', '-')} " in panels[Settings.about(name)["group"]]
@@ -123,6 +142,7 @@ def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbe
         ("run --setup SETUP2", "unknown setup 'SETUP2'; did you mean 'setup2'?"),
         ("run --rounds many", "rounds: Input should be a valid integer"),
         ("run --tau [[1", "tau: '[[1' is not JSON"),
+        ("run --config taken", "error: taken: Expected '=' after a key"),
         ("run --tau x", "error: tau: Input should be a valid number, "),
         ('run --tau [[0.2,"x"],[0.2,0.2]]', "error: tau.0.1: Input should be a valid number, "),
         ("run --adapter_method prefix", "only lora is known"),
