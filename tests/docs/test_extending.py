@@ -198,7 +198,7 @@ def test_an_aggregation_is_one_file(house, few):
     house.lay(section)
     printed = house.run(section, *few, "--clients", '{"images": 2, "texts": 0, "pairs": 0}')
     assert house.touched() == named(section)
-    assert "mean_of_clients seed 0: the server's recall in % after round 1" in printed
+    assert "mean_of_clients seed 0: the server's R@k in % after round 1" in printed
 
 
 @pytest.mark.slow

@@ -159,7 +159,13 @@ def test_no_worker_outlives_its_caller_and_finished_rounds_are_kept(tiny, store,
         text=True,
         process_group=0,  # as a terminal makes
     )
-    assert eventually(lambda: len(list(store.root.glob("*/checkpoint.pt"))) == 2, 300)
+    entries = [store.entry(address_of(one)) for one in wanted]
+
+    def underway():  # after its second round the caller knows of the first
+        kept = [entry.load_checkpoint() for entry in entries]
+        return all(checkpoint and checkpoint["finished_rounds"] > 1 for checkpoint in kept)
+
+    assert eventually(underway, 300)
     started = computing(caller.pid)
     assert len(started) == 2
     if sign == signal.SIGINT:
@@ -168,7 +174,7 @@ def test_no_worker_outlives_its_caller_and_finished_rounds_are_kept(tiny, store,
         os.kill(caller.pid, sign)
     said = caller.communicate(timeout=120)[1]
     assert eventually(lambda: not any(map(alive, started)), seconds=30)
-    assert all(store.entry(address_of(one)).load_checkpoint()["finished_rounds"] for one in wanted)
+    assert all(entry.load_checkpoint()["finished_rounds"] for entry in entries)
     if sign == signal.SIGINT:
         assert "Interrupted. 0 of 2 runs are stored. Kept of what was begun: local voc seed" in said
 
