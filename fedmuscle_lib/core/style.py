@@ -46,7 +46,7 @@ HOUSE: dict[Any, Any] = {
     "legend.handlelength": 1.4,
     "legend.columnspacing": 1.4,
     "figure.constrained_layout.use": True,
-    "figure.dpi": 72,
+    "figure.dpi": 110,  # letters that a projector shows
     "svg.hashsalt": "fedmuscle",  # the same figure has the same bytes
 }
 HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
