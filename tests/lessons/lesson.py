@@ -142,7 +142,7 @@ def assert_answers(
             wrong = next(word for word in exercise.words if word != value)
         else:
             assert np.asarray(exercise.answer) == pytest.approx(np.asarray(value), abs=near)
-            wrong = 1.02 * np.asarray(value) + 0.02
+            wrong = 1.05 * np.asarray(value) + 0.05
         check(name, value)
         check(name, wrong)
         right, beside = capsys.readouterr().out.splitlines()
