@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
-	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) NOTEBOOKS="table7 controls" or all (by default;'
+	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) (figures: 4) NOTEBOOKS="table7 controls" or all (by default;'
 	@echo 'reproduce: the main tables), of the first two also OUTPUT=$(OUTPUT); of reproduce: PUBLICS=$(PUBLICS) or all; of notebook: NAME; of lessons: LESSONS;'
 	@echo 'of lab: LAB_FLAGS="--no-browser --port 8890"'
 
@@ -47,6 +47,7 @@ reproduce: $(INSTALLED)  ## compute the notebooks' runs; tables and figures go t
 	$(FIRST)
 	$(GRID) --output $(OUTPUT) $(if $(filter first,$(PUBLICS)),--first-public)
 
+figures: JOBS = 4  # drawing waits for files and kernels half of its time
 figures: $(INSTALLED)  ## draw the notebooks' tables and figures from shipped and stored runs, computing nothing
 	$(WORLD)
 	$(GRID) --output $(OUTPUT) --shipped-only
