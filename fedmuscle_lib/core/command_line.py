@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import typer
 
-from fedmuscle_lib.core.errors import Diverged, RefusedMessage, line_of, out_of_memory
+from fedmuscle_lib.core.errors import Diverged, Kinds, RefusedMessage, line_of, out_of_memory
 
 DONE, FAILURE, MISTAKE = 0, 1, 2  # what was begun failed; what was typed can't be done
 INTERRUPTED = 130  # typer's
@@ -21,7 +21,7 @@ def carried_out(
     app: typer.Typer,
     arguments: Sequence[str],
     program: str,
-    mistakes: tuple[type[Exception], ...] = (),
+    mistakes: Kinds = (),
 ) -> int:
     """Run a command line; return its exit code: the command's own, 1 (it failed), 2 (a mistake in
     what was typed), 130 (interrupted).
@@ -55,7 +55,7 @@ def _at_home(argument: str) -> str:
     return f"{name}{equals}{os.path.expanduser(value)}"
 
 
-def _text(error: Exception, mistakes: tuple[type[Exception], ...]) -> str:
+def _text(error: Exception, mistakes: Kinds) -> str:
     text = error.format_message() if isinstance(error, typer.TyperException) else str(error)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+Kinds = tuple[type[Exception], ...]  # of errors
+
 
 def out_of_memory(error: BaseException) -> bool:
     """Return whether the memory was too small, in numpy's or torch's words."""
@@ -38,9 +40,7 @@ class NoFile(DataError):
 
 
 @contextmanager
-def unreadable(
-    told: str, kind: type[Exception] = DataError, but: tuple[type[Exception], ...] = ()
-) -> Iterator[None]:
+def unreadable(told: str, kind: type[Exception] = DataError, but: Kinds = ()) -> Iterator[None]:
     """Turn whatever a reader raises inside, whose errors depend on the damage, into ``kind``: what
     is ``told``, and why in one line.
 
@@ -57,7 +57,7 @@ def unreadable(
 @contextmanager
 def prefixed(
     place: str,
-    found: type[Exception] | tuple[type[Exception], ...],
+    found: type[Exception] | Kinds,
     kind: type[Exception] = DataError,
 ) -> Iterator[None]:
     """Turn errors inside of the kinds ``found`` into ``kind``, whose text begins with the

@@ -17,6 +17,7 @@ SOURCE = Path(__file__).resolve().parents[2]  # the clone, also where a link lea
 ROOT = SOURCE
 if not (SOURCE / "notebooks").is_dir():
     ROOT = Path(os.environ.get("FEDMUSCLE_ROOT") or Path.cwd())
+Json = dict[str, Any]  # a JSON object
 MANIFEST = "manifest.json"  # in a folder that `data_prep` wrote
 
 
@@ -78,7 +79,7 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Json:
     """The object that a JSON file holds.
 
     Raises:

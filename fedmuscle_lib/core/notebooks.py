@@ -13,13 +13,12 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fedmuscle_lib.core.errors import DataError, shown, unreadable
-from fedmuscle_lib.core.files import ROOT, parse_json, read_bytes, read_json, user_path
+from fedmuscle_lib.core.files import ROOT, Json, parse_json, read_bytes, read_json, user_path
 
 NOTEBOOKS = ROOT / "notebooks"
 FIGURES = ROOT / "figures"  # the reference
@@ -32,8 +31,7 @@ UNNAMED = {"profile", "output", "seeds", "device", "threads", "data_dir", "model
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(NamedTuple):
     """A parameter of a notebook.
 
     Attributes:
@@ -56,16 +54,16 @@ def committed(path: Path) -> dict[str, Any]:
     """Return the values of the :func:`declared` parameters: those of the last commit, where it has
     them.
     """
-    try:  # a relative name: git knows where in the clone the folder lies
+    own, theirs = declared(path), dict[str, Parameter]()
+    # a relative name: git knows where in the clone the folder lies
+    with suppress(OSError, subprocess.CalledProcessError):  # no git, or no such commit
         said = subprocess.run(
             ["git", "-C", path.parent, "show", f"HEAD:./{path.name}"],
             capture_output=True,
-            check=False,
+            check=True,
         )
-        theirs = _parameters(said.stdout, f"HEAD:{path.name}") if said.returncode == 0 else {}
-    except OSError:  # no git
-        theirs = {}
-    return {name: theirs.get(name, parameter).value for name, parameter in declared(path).items()}
+        theirs = _parameters(said.stdout, f"HEAD:{path.name}")
+    return {name: theirs.get(name, parameter).value for name, parameter in own.items()}
 
 
 def _parameters(content: bytes, name: str) -> dict[str, Parameter]:
@@ -161,10 +159,10 @@ def folder_name(path: Path, profile: str, parameters: Mapping[str, Any]) -> str:
         path: of the notebook.
     """
     reference = reference_parameters(FIGURES / profile / path.stem)
-    known = flat(committed(path)), flat(reference)
+    known = [*flat(committed(path)).items(), *flat(reference).items()]
     parts = [path.stem]
     for name, value in flat(parameters).items():
-        if name not in UNNAMED and not any((name, value) in one.items() for one in known):
+        if name not in UNNAMED and (name, value) not in known:
             text = _text(value)
             parts.append(text if name in ("setup", "protocol") else f"{name}={text}")
     return "_".join(parts)
@@ -180,7 +178,7 @@ def notebook_of(folder: str) -> str:
     )
 
 
-def reference_parameters(folder: Path, file: str = PROVENANCE) -> dict[str, Any]:
+def reference_parameters(folder: Path, file: str = PROVENANCE) -> Json:
     """Return the parameters of which the results in ``folder`` came, as a ``file`` there names
     them; none where there is none.
     """
@@ -208,7 +206,7 @@ def flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return own | (parameters.get("overrides") or {})
 
 
-def runs_of(folder: Path) -> list[dict[str, Any]]:
+def runs_of(folder: Path) -> list[Json]:
     """The runs that the provenance in a notebook's folder names, each with all its facts; none
     where there is no provenance.
 
@@ -225,7 +223,7 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _merged(known: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+def _merged(known: Json, facts: Json) -> Json:
     """``known`` with ``facts`` in place of its own, also within dicts that both have."""
     merged = known | facts
     for name, fact in facts.items():

@@ -80,7 +80,7 @@ class Registered:
         super().__init_subclass__(**options)
         if family:
             cls.family, cls.registry = family, {}
-        elif "name" in cls.__dict__:
+        elif "name" in vars(cls):
             cls.registry[cls.name] = cls
 
     @classmethod
@@ -104,5 +104,4 @@ class Registered:
         if name not in cls.registry:
             import_modules(cls.__module__.rpartition(".")[0])
         check_known(f"unknown {cls.family}", name, cls.registry)
-        found: type[Self] = cls.registry[name]
-        return found
+        return cls.registry[name]

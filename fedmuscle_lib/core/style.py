@@ -5,7 +5,6 @@ figures that several systems draw.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import wraps
 from io import BytesIO
 from itertools import cycle
@@ -26,6 +25,7 @@ from fedmuscle_lib.core.files import put
 
 Marker = str | tuple[int, Literal[0, 1, 2], int]  # a tuple: number of rays, 1 for a star, degrees
 Look = tuple[str, Marker]
+Looks = Mapping[str, Look]  # of arms, by name
 
 # The first ones are far from each other and from most algorithms' colours, also as protanopes and
 # deuteranopes see them.
@@ -33,9 +33,8 @@ _SPARE = ("#1A1AE6", "#6699CC", "#C18B70", "#E6007A", "#8800CC", "#44AA99", "#7C
 _STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "font.sans-serif": [
-        "DejaVu Sans"
-    ],  # which comes with matplotlib, so that a figure is the same on all machines
+    # which comes with matplotlib, so that a figure is the same on all machines
+    "font.sans-serif": ["DejaVu Sans"],
     "image.cmap": "viridis",
     "patch.force_edgecolor": False,
 }
@@ -50,18 +49,18 @@ HOUSE: dict[Any, Any] = {
     "svg.hashsalt": "fedmuscle",  # the same figure has the same bytes
 }
 HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
+_OUTSIDE: dict[str, Any] = {"fontsize": 7, "bbox": HALO, "va": "center"}
 _GREY: Look = ("#555555", "o")  # what a legend explains without the colour of an arm
 _LETTER = 0.075  # inches of a label's width
 _PANELS = 4  # in a row that can be read on a page
 _FAR = 3.0  # interquartile ranges from the quartiles, beyond which a panel may be clipped
 
 
-def _house() -> AbstractContextManager[None]:
-    """The theme over matplotlib's defaults, whatever matplotlibrc a reader has."""
-    return plt.style.context(["default", HOUSE])
+# the theme over matplotlib's defaults, whatever matplotlibrc a reader has
+_in_house = plt.style.context(["default", HOUSE])
 
 
-def looks(arms: Iterable[str], table: Mapping[str, Look]) -> dict[str, Look]:
+def looks(arms: Iterable[str], table: Looks) -> dict[str, Look]:
     """Colour and marker of each arm of a figure, "<algorithm>" or "<algorithm>, <setting>".
 
     What is not in the table takes a spare colour that no other arm of the figure has, one after the
@@ -76,6 +75,7 @@ def looks(arms: Iterable[str], table: Mapping[str, Look]) -> dict[str, Look]:
     }
 
 
+@_in_house
 def save(figure: Figure, folder: Path, name: str, about: str = "") -> Path:
     """Write ``name.svg``; the same figure gives the same bytes.
 
@@ -86,12 +86,11 @@ def save(figure: Figure, folder: Path, name: str, about: str = "") -> Path:
         OSError: the folder can't be written.
     """
     path, content = folder / f"{name}.svg", BytesIO()
-    with _house():
-        lines = fill(about, round(figure.get_figwidth() / _LETTER * 1.2))
-        figure.text(0, 1, lines, va="bottom", fontsize=7.5, color="#555555", linespacing=1.3)
-        figure.savefig(
-            content, format="svg", metadata={"Date": None}, bbox_inches="tight", pad_inches=0.08
-        )
+    lines = fill(about, round(figure.get_figwidth() / _LETTER * 1.2))
+    figure.text(0, 1, lines, va="bottom", fontsize=7.5, color="#555555", linespacing=1.3)
+    figure.savefig(
+        content, format="svg", metadata={"Date": None}, bbox_inches="tight", pad_inches=0.08
+    )
     put(path, content.getvalue())
     # IPython keeps this beside the image, so that a page of the notebook can link the file
     setattr(figure, "_repr_mimebundle_", lambda **_: ({}, {"figure": name}))  # noqa: B010
@@ -104,9 +103,9 @@ def housed(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     """
 
     @wraps(draw)
+    @_in_house
     def drawn(*args: Any, **kwargs: Any) -> Figure:
-        with _house():
-            return closed(draw(*args, **kwargs))
+        return closed(draw(*args, **kwargs))
 
     return drawn
 
@@ -124,7 +123,7 @@ def closed(figure: Figure) -> Figure:
     return figure
 
 
-def on_figure(plot: so.Plot, look: Mapping[str, Look], width: float, height: float) -> Figure:
+def on_figure(plot: so.Plot, look: Looks, width: float, height: float) -> Figure:
     """Draw a plot on a new figure of so many inches; ``color``, ``marker`` and ``pointsize`` are
     arms, which have their look.
     """
@@ -134,18 +133,16 @@ def on_figure(plot: so.Plot, look: Mapping[str, Look], width: float, height: flo
         arm: 8 if marker == "*" or isinstance(marker, tuple) else 6
         for arm, marker in markers.items()
     }  # a star fills less
-    scales = {
-        "color": so.Nominal(colours),
-        "marker": so.Nominal(markers),
-        "pointsize": so.Nominal(sizes),
-    }
-    plot.scale(**scales).theme(HOUSE).on(figure).plot()
+    plot = plot.scale(
+        color=so.Nominal(colours), marker=so.Nominal(markers), pointsize=so.Nominal(sizes)
+    )
+    plot.theme(HOUSE).on(figure).plot()
     return figure
 
 
 def forest(
     rows: pd.DataFrame,
-    look: Mapping[str, Look],
+    look: Looks,
     share: bool = True,
     theirs: str = "",
     clip: bool = False,
@@ -214,41 +211,32 @@ def forest(
     return figure
 
 
-def _tell_outside(
-    ax: Axes, rows: pd.DataFrame, look: Mapping[str, Look], lines: Sequence[str]
-) -> None:
+def _tell_outside(ax: Axes, rows: pd.DataFrame, look: Looks, lines: Sequence[str]) -> None:
     """Write the numbers of points beyond the panel's limits at its edges, with an arrow."""
     low, high = ax.get_xlim()
     for row in rows.itertuples():
-        style: dict[str, Any] = {
-            "color": look[row.arm][0],
-            "fontsize": 7,
-            "bbox": HALO,
-            "va": "center",
-        }
+        y, style = [*lines].index(row.line), {"color": look[row.arm][0], **_OUTSIDE}
         for x in (row.value, getattr(row, "theirs", 0.0)):
             if x < low:
-                ax.text(low, [*lines].index(row.line), f"◂ {x:+.0f}", ha="left", **style)
+                ax.text(low, y, f"◂ {x:+.0f}", ha="left", **style)
             if x > high:
-                ax.text(high, [*lines].index(row.line), f"{x:+.0f} ▸", ha="right", **style)
+                ax.text(high, y, f"{x:+.0f} ▸", ha="right", **style)
 
 
 def legend(
     figure: Figure,
     where: str,
-    look: Mapping[str, Look],
+    look: Looks,
     hollow: Mapping[str, Look] = {},
 ) -> None:
     """Draw a legend outside of the panels, in rows above them or in a column beside them; hollow
     markers have no lines.
     """
+    styles: Any = (look, {}), (hollow, {"fillstyle": "none", "linestyle": ""})
     handles = [
-        Line2D([], [], color=colour, marker=marker, label=text)
-        for text, (colour, marker) in look.items()
-    ]
-    handles += [
-        Line2D([], [], color=colour, marker=marker, label=text, fillstyle="none", linestyle="")
-        for text, (colour, marker) in hollow.items()
+        Line2D([], [], color=colour, marker=marker, label=text, **style)
+        for arms, style in styles
+        for text, (colour, marker) in arms.items()
     ]
     place: Any = f"outside {where}"
     wide = sum(_LETTER * len(text) + 0.4 for text in [*look, *hollow])  # inches

@@ -10,17 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-_DEVICES = ("cpu", "cuda", "mps", "xpu")
-_PRODUCTS = [
-    (backend, operation)
-    for backend in ("mkldnn", "cuda")
-    for operation in ("matmul", "conv", "rnn")
-]
 _EXACT = ("none", "ieee")  # torch's two names for products of float32 in float32
 _ATTENTION = [
     SDPBackend.FLASH_ATTENTION,
@@ -55,17 +50,16 @@ def fixed_state(threads: int | None = None) -> Iterator[None]:
         put(torch.get_default_dtype, torch.set_default_dtype, torch.float32)
         put(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, True)
         torch.set_flush_denormal(False)
-        for device in _DEVICES:
-            read: Callable[[], Any] = partial(torch.is_autocast_enabled, device)
-            put(read, partial(torch.set_autocast_enabled, device), False)
+        for device in ("cpu", "cuda", "mps", "xpu"):
+            on = partial(torch.is_autocast_enabled, device)
+            put(on, partial(torch.set_autocast_enabled, device), False)
         # torch can't name one precision where the caller has set products apart; these follow
         with suppress(RuntimeError):
-            read = torch.get_float32_matmul_precision
-            put(read, torch.set_float32_matmul_precision, "highest")
-        for product in _PRODUCTS:
-            read = partial(torch._C._get_fp32_precision_getter, *product)
+            put(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")
+        for which in product(("mkldnn", "cuda"), ("matmul", "conv", "rnn")):
+            read = partial(torch._C._get_fp32_precision_getter, *which)
             if read() not in _EXACT:
-                put(read, partial(torch._C._set_fp32_precision_setter, *product), "ieee")
+                put(read, partial(torch._C._set_fp32_precision_setter, *which), "ieee")
         if torch.get_default_device().type != "cpu":  # it costs each of torch's calls a detour
             stack.enter_context(torch.device("cpu"))
         stack.enter_context(sdpa_kernel(_ATTENTION))

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.tensors import like
+
+Loss = Callable[[], Tensor]  # of a batch that was read, computed within a step
+State = dict[str, Any]  # what a checkpoint holds: tensors and plain containers
 
 
 @dataclass
@@ -43,7 +47,7 @@ class FlopMeter:
         yield
         self.total, self.done = before
 
-    def run(self, key: tuple, step: Callable[[], Tensor]) -> Tensor:
+    def run(self, key: tuple, step: Loss) -> Tensor:
         if key in self.per_step:
             result = step()
         else:

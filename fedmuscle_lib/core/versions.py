@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
+from fedmuscle_lib.core.files import digest
+
 PACKAGE = Path(__file__).parents[1]
 GUARDED = Path(__file__).with_name("fingerprinted.txt")
 CORE = 1  # what every run computes by: data, draws, client, server, the loss, the round
@@ -40,7 +42,9 @@ class Versioned:
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if "origin" not in vars(cls):
-            cls.origin = _source_of(cls.__module__)
+            path = Path(getattr(sys.modules.get(cls.__module__), "__file__", None) or "")
+            known = cls.__module__ != "__main__" and path.is_file()
+            cls.origin = digest(path) if known else ""
 
 
 def versions(*classes: type) -> dict[str, str]:
@@ -53,20 +57,20 @@ def versions(*classes: type) -> dict[str, str]:
     """
     found = {}
     for each in dict.fromkeys(base for cls in classes for base in cls.__mro__):
-        if not issubclass(each, Versioned) or "origin" not in each.__dict__ or each is Versioned:
+        if not issubclass(each, Versioned) or "origin" not in vars(each) or each is Versioned:
             continue
-        if each.__module__ not in guarded() and not each.origin:
+        version = str(vars(each).get("version", 1))  # its own: one that it inherits is its base's
+        if each.__module__ in guarded():
+            found[each.__name__] = version
+        elif each.origin:
+            found[f"{each.__module__}.{each.__name__}"] = f"{version} {each.origin}"
+        else:
             raise ValueError(
                 f"{each.__name__} is defined in a notebook's cell or at a prompt, where a change of"
                 " it can't be noticed: save it as a module, an algorithm as"
                 f" fedmuscle_lib/fedmuscle/algorithms/{each.__name__.lower()}.py (%%writefile does"
                 " it from a cell)"
             )
-        version = str(vars(each).get("version", 1))  # its own: one that it inherits is its base's
-        if each.__module__ in guarded():
-            found[each.__name__] = version
-        else:
-            found[f"{each.__module__}.{each.__name__}"] = f"{version} {each.origin}"
     return found
 
 
@@ -74,13 +78,6 @@ def versions(*classes: type) -> dict[str, str]:
 def guarded() -> frozenset[str]:
     """Modules whose arithmetic has a committed fingerprint (``tests/fingerprints.py``)."""
     return frozenset(GUARDED.read_text(encoding="utf8").split())
-
-
-def _source_of(module: str) -> str:
-    path = getattr(sys.modules.get(module), "__file__", None)
-    if module == "__main__" or path is None or not Path(path).is_file():
-        return ""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 # SHA-256 of the library as it was imported; an edit afterwards does not change it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -51,16 +52,17 @@ def build(settings: Settings) -> Federation:
     reader = cache(partial(encoding_of, s))
 
     def encodings(name: str) -> dict[str, Pixels | Tokens]:
-        networks = {m: s.networks.get(f"{name}.{m}") for m in MODALITIES}
-        return {m: reader(m, network) for m, network in networks.items() if network}
+        return {
+            m: reader(m, s.networks[own])
+            for m in MODALITIES
+            if (own := f"{name}.{m}") in s.networks
+        }
 
     @cache
     def public(encoding: Pixels | Tokens) -> Tensor:  # one tensor for all who read alike
         return sets["public"].firsts().encoded(encoding).to(s.device)
 
-    def party(
-        name: str, number: object, recipe: Recipe, kind: Kind | None = None
-    ) -> dict[str, Any]:
+    def party(name: str, number: object, kind: Kind | None = None) -> dict[str, Any]:
         own = encodings(name)
         with seeded("weights", s.seed, number):
             models = {m: network(s, s.networks[f"{name}.{m}"], each) for m, each in own.items()}
@@ -70,7 +72,6 @@ def build(settings: Settings) -> Federation:
             "head": head,
             "public": {m: public(encoding) for m, encoding in own.items()},
             "states": states,
-            "recipe": recipe,
             "address": (s.seed, number) if kind else (s.seed,),
         }
 
@@ -80,10 +81,10 @@ def build(settings: Settings) -> Federation:
         with prefixed(kind.folder(s), ValueError):
             shares = kind.shares(s.clients[name])
         for number, rows in enumerate(shares, len(clients)):
-            about = party(name, number, kind.recipe(), kind)
+            about = party(name, number, kind)
             clients[number] = Client(number, kind, torch.as_tensor(rows, device=s.device), **about)
     recipe = Recipe("adam", s.server_lr, s.batch_size, s.batch_size, cosine(s.rounds))
-    server = Server(clients, **party(SERVER, SERVER, recipe))
+    server = Server(clients, recipe=recipe, **party(SERVER, SERVER))
     own = encodings(SERVER)
     test = {m: sets["test"].encoded(encoding).to(s.device) for m, encoding in own.items()}
     return Federation(server, clients, test, sets["test"].image_of.to(s.device))
@@ -96,11 +97,11 @@ def captioned(settings: Settings) -> dict[str, Captioned]:
     Raises:
         DataError: a folder is missing, damaged or too small; the message names it.
     """
-    names = ["test", "public"] + ["pairs"] * ("pairs" in settings.kinds)
-    folder_of = {name: getattr(settings, f"{name}_folder") for name in names}
+    sizes: dict[str, dict[str, int]] = defaultdict(dict)  # by folder and name
+    for name in ["test", "public"] + ["pairs"] * ("pairs" in settings.kinds):
+        folder = getattr(settings, f"{name}_folder")
+        sizes[folder][name] = getattr(settings, f"{name}_size")
     found: dict[str, Captioned] = {}
-    for folder in dict.fromkeys(folder_of.values()):
-        own = [name for name in names if folder_of[name] == folder]
-        sizes = {name: getattr(settings, f"{name}_size") for name in own}
-        found |= parts(settings.data_dir / folder, sizes)
+    for folder, own in sizes.items():
+        found |= parts(settings.data_dir / folder, own)
     return found

@@ -24,7 +24,7 @@ class Client(Party):
     """
 
     def __init__(self, number: int, kind: Kind, rows: Tensor, **party: Any) -> None:
-        super().__init__(f"client {number}", **party)
+        super().__init__(f"client {number}", recipe=kind.recipe, **party)
         self.number, self.kind, self.rows = number, kind, rows
 
     def fit(self, epochs: int, align: PublicLoss, round: int) -> tuple[float, float]:

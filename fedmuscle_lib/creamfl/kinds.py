@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor, nn
 
+from fedmuscle_lib.core.training import Loss
 from fedmuscle_lib.core.versions import Versioned
 from fedmuscle_lib.creamfl.losses import ClassHead, PairHead
 from fedmuscle_lib.creamfl.party import Party, Recipe, drops
@@ -34,12 +36,14 @@ class Kind(Versioned, ABC):
 
     Args:
         settings: of the run.
-        encodings: how the clients' networks read each modality.
+        encodings: how the clients' networks read each of the kind's modalities, "images", "texts"
+            or both.
         sets: the run's captioned sets by name.
 
     Attributes:
         name: for settings.
-        modalities: "images", "texts" or both.
+        recipe: how its clients train.
+        head: makes what a client's own loss has beside its networks.
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
 
     Raises:
@@ -47,7 +51,8 @@ class Kind(Versioned, ABC):
     """
 
     name: ClassVar[str]
-    modalities: ClassVar[tuple[str, ...]]
+    recipe: Recipe
+    head: Callable[[], nn.Module]
 
     @abstractmethod
     def __init__(self, settings: Any, encodings: Encodings, sets: Sets) -> None: ...
@@ -62,15 +67,7 @@ class Kind(Versioned, ABC):
         """Return each client's rows of the data; raises ValueError if there are too few."""
 
     @abstractmethod
-    def recipe(self) -> Recipe:
-        """How its clients train."""
-
-    @abstractmethod
-    def head(self) -> nn.Module:
-        """Make what a client's own loss has beside its networks."""
-
-    @abstractmethod
-    def loss(self, party: Party, rows: Tensor) -> Callable[[], Tensor]:
+    def loss(self, party: Party, rows: Tensor) -> Loss:
         """Read a batch of the data and return its loss, to be computed within a step."""
 
 
@@ -86,26 +83,22 @@ class Labelled(Kind):
     task: ClassVar[type[SingleLabelClassification]]
 
     def __init__(self, settings: Any, encodings: Encodings, sets: Sets) -> None:
-        self._settings, (self._modality,) = settings, self.modalities
-        task = self.task(self.name, folder=self.folder(settings), n_classes=self.classes)
-        samples, _ = task.read(settings.data_dir, 0, "train", encodings[self._modality])
-        self.samples = samples.to(settings.device)
+        s = self._settings = settings
+        ((self._modality, encoding),) = encodings.items()
+        self.recipe = Recipe(
+            s.labelled_optimiser, s.labelled_lr, s.labelled_batch, s.batch_size, drops(s.drops)
+        )
+        self.head = partial(ClassHead, s.dim, self.classes)
+        task = self.task(self.name, folder=self.folder(s), n_classes=self.classes)
+        samples, _ = task.read(s.data_dir, 0, "train", encoding)
+        self.samples = samples.to(s.device)
 
     def shares(self, clients: int) -> Sequence[np.ndarray]:
         s = self._settings
         labels = self.samples.targets.cpu().numpy()
         return balanced_partition(labels, clients, s.alpha, LEAST, "partition", s.seed, self.name)
 
-    def recipe(self) -> Recipe:
-        s = self._settings
-        return Recipe(
-            s.labelled_optimiser, s.labelled_lr, s.labelled_batch, s.batch_size, drops(s.drops)
-        )
-
-    def head(self) -> nn.Module:
-        return ClassHead(self._settings.dim, self.classes)
-
-    def loss(self, party: Party, rows: Tensor) -> Callable[[], Tensor]:
+    def loss(self, party: Party, rows: Tensor) -> Loss:
         read = party.reading(self._modality, self.samples.inputs, rows)
         labels = self.samples.targets[rows]
         return lambda: party.head(read(), labels)
@@ -114,13 +107,13 @@ class Labelled(Kind):
 class Images(Labelled):
     """Clients with labelled images. Section 6.2: "CIFAR-100"."""
 
-    name, modalities, classes, task = "images", ("images",), 100, ImageClassification
+    name, classes, task = "images", 100, ImageClassification
 
 
 class Texts(Labelled):
     """Clients with labelled texts. Section 6.2: "AG News"."""
 
-    name, modalities, classes, task = "texts", ("texts",), 4, TextClassification
+    name, classes, task = "texts", 4, TextClassification
 
     @classmethod
     def folder(cls, settings: Any) -> str:
@@ -134,27 +127,18 @@ class Pairs(Kind):
     paper says by Dirichlet.
     """
 
-    name, modalities = "pairs", ("images", "texts")
+    name = "pairs"
 
     def __init__(self, settings: Any, encodings: Encodings, sets: Sets) -> None:
-        self._settings, own = settings, sets["pairs"]
-        self.inputs = {
-            modality: own.encoded(encodings[modality]).to(settings.device)
-            for modality in self.modalities
-        }
+        self._seed, self.head, own = settings.seed, PairHead, sets["pairs"]
+        self.recipe = Recipe("adam", settings.pairs_lr, settings.batch_size, settings.batch_size)
+        self.inputs = {m: own.encoded(each).to(settings.device) for m, each in encodings.items()}
         self.image_of = own.image_of.to(settings.device)
 
     def shares(self, clients: int) -> Sequence[np.ndarray]:
-        return shards(len(self.image_of), clients, SHARDS, "shards", self._settings.seed)
+        return shards(len(self.image_of), clients, SHARDS, "shards", self._seed)
 
-    def recipe(self) -> Recipe:
-        s = self._settings
-        return Recipe("adam", s.pairs_lr, s.batch_size, s.batch_size)
-
-    def head(self) -> nn.Module:
-        return PairHead()
-
-    def loss(self, party: Party, rows: Tensor) -> Callable[[], Tensor]:
+    def loss(self, party: Party, rows: Tensor) -> Loss:
         images = party.reading("images", self.inputs["images"], self.image_of[rows])
         texts = party.reading("texts", self.inputs["texts"], rows)
         return lambda: party.head(images(), texts())

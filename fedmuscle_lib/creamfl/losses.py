@@ -24,7 +24,7 @@ class ClassHead(nn.Module):
 
     def __init__(self, dim: int, classes: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(nn.Linear(dim, classes).weight.detach())
+        self.weight = nn.Linear(dim, classes).weight
 
     def forward(self, z: Tensor, labels: Tensor) -> Tensor:
         """Mean cross-entropy with a margin, and that of the class weights among themselves.
@@ -100,12 +100,8 @@ def _own_log_probability(z: Tensor, others: Tensor) -> Tensor:
     """Of each row's pair among all n, (n,), some rows at a time: a matrix (n, n) of the paper's
     50,000 pairs would have 10 GB.
     """
-    return torch.cat(
-        [
-            (part @ others.T).log_softmax(1).diagonal(k * ROWS)
-            for k, part in enumerate(z.split(ROWS))
-        ]
-    )
+    parts = enumerate(z.split(ROWS))
+    return torch.cat([(part @ others.T).log_softmax(1).diagonal(k * ROWS) for k, part in parts])
 
 
 def global_local(uploads: Sequence[Tensor], others: Tensor) -> Tensor:

@@ -34,10 +34,12 @@ class Encoder(nn.Module):
 
     Attributes:
         reads: the modality.
+        stride: of images' sides, as a ``UserModel``'s: any can be read.
         width: of the states.
     """
 
     reads: ClassVar[Modality]
+    stride = 1
     width: int
 
 
@@ -85,9 +87,10 @@ class BERT(Encoder):
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
+        # without dropout, as in UserModel
         config = BertConfig(
             vocab_size=vocabulary, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-        )  # as in UserModel
+        )
         self.net, self.width = BertModel(config, add_pooling_layer=False), config.hidden_size
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,32 +114,25 @@ class Pooled(nn.Module):
     def __init__(self, encoder: Encoder, dim: int, pie: bool) -> None:
         super().__init__()
         self.encoder, self.projection = encoder, nn.Linear(encoder.width, dim)
-        self.pie = nn.ModuleDict()
+        self.pie, width = nn.ModuleDict(), encoder.width
         if pie:
-            score = nn.Sequential(
-                nn.Linear(encoder.width, encoder.width // 2),
-                nn.Tanh(),
-                nn.Linear(encoder.width // 2, 1),
+            self.pie["score"] = nn.Sequential(
+                nn.Linear(width, width // 2), nn.Tanh(), nn.Linear(width // 2, 1)
             )
-            self.pie = nn.ModuleDict(
-                {"score": score, "local": nn.Linear(encoder.width, dim), "norm": nn.LayerNorm(dim)}
-            )
+            self.pie["local"], self.pie["norm"] = nn.Linear(width, dim), nn.LayerNorm(dim)
 
     def represent(self, inputs: Tensor) -> Tensor:
         """(b, d), unit norm."""
         states, known = self.encoder(inputs)
         z = self.projection(mean_of_tokens(states, known))
         if self.pie:
-            weights = (
-                self.pie["score"](states)[..., 0].masked_fill(known == 0, -torch.inf).softmax(1)
-            )
-            z = self.pie["norm"](
-                z + self.pie["local"]((weights[..., None] * states).sum(1)).sigmoid()
-            )
+            scores = self.pie["score"](states)[..., 0].masked_fill(known == 0, -torch.inf)
+            attended = (scores.softmax(1)[..., None] * states).sum(1)
+            z = self.pie["norm"](z + self.pie["local"](attended).sigmoid())
         return normalize(z, dim=-1)
 
     def trainable_state(self) -> dict[str, Tensor]:
-        return {name: tensor.detach() for name, tensor in self.state_dict().items()}
+        return dict(self.state_dict())
 
 
 # Appendix M's networks, and two for tests and teaching: class and sizes. Those of texts take the
@@ -165,7 +161,7 @@ def encoding_of(settings: Any, modality: str, name: str) -> Pixels | Tokens:
         raise ValueError(f"networks: {name} reads {kind.reads}, not {modality}")
     if modality == "texts":
         return Tokens(load_tokenizer(folder), settings.text_length)
-    if scratch or architecture_of(folder).stride:
+    if kind.stride:
         return Pixels(settings.image_size)
     return Pixels(load_backbone(folder).config.image_size)
 
@@ -183,16 +179,17 @@ def network(settings: Any, name: str, encoding: Pixels | Tokens) -> Any:
         pooled = Pooled(encoder(*vocabulary, *sizes), settings.dim, name.endswith(PIE))
         return pooled.to(settings.device)
     folder = checkpoint_folder(settings.models_path, name)
-    options: dict[str, Any] = {
-        "rank": RANK,
-        "lora_alpha": RANK,
-        "lora_layers": "linear",
-        "lora_blocks": "last",
-        "head": "linear",
-        "head_hidden": 1,
-        "head_on": "features",
-        "proj_dim": settings.dim,
-    }
-    model = architecture_of(folder)(load_backbone(folder, settings.device), 1, **options)
+    model = architecture_of(folder)(
+        load_backbone(folder, settings.device),
+        n_outputs=1,
+        rank=RANK,
+        lora_alpha=RANK,
+        lora_layers="linear",
+        lora_blocks="last",
+        head="linear",
+        head_hidden=1,
+        head_on="features",
+        proj_dim=settings.dim,
+    )
     model.head.requires_grad_(False)
     return model.to(settings.device)

@@ -18,14 +18,11 @@ from torch import Tensor, nn
 
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.randomness import batches
-from fedmuscle_lib.core.training import FlopMeter, check_finite, put_weights
+from fedmuscle_lib.core.training import FlopMeter, Loss, State, check_finite, put_weights
 from fedmuscle_lib.models import FrozenStates
 
-CLIP, MOMENTUM, WEIGHT_DECAY = (
-    2.0,
-    0.9,
-    5e-5,
-)  # the authors' code: largest norm of a gradient with Adam; of SGD
+CLIP = 2.0  # largest norm of a gradient with Adam; the authors' code
+MOMENTUM, WEIGHT_DECAY = 0.9, 5e-5  # of SGD; likewise
 AT_ONCE = 256  # samples that are embedded at once, where no step follows
 Embeddings = Mapping[str, Tensor]  # of public pairs by modality, (b, d) or (n, d)
 Schedule = Callable[[int], float]  # the share of a learning rate in a round, from 0
@@ -95,13 +92,11 @@ class Party:
         recipe: Recipe,
         address: tuple[object, ...],
     ) -> None:
-        self.name, self.models, self.head = name, dict(models), head
+        self.name, self.models, self.head = name, models, head
         self.public, self.recipe, self.address = public, recipe, address
         self.meter, self._states = FlopMeter(), states
-        shared = [
-            p for model in self.models.values() for p in model.parameters() if p.requires_grad
-        ]
-        self._trained = [*shared, *head.parameters()]
+        self._modules = nn.ModuleList([*models.values(), head])
+        self._trained = [p for p in self._modules.parameters() if p.requires_grad]
         self.trained = sum(p.numel() for p in self._trained)
         self._optimiser = recipe.made(self._trained)
         self._epochs = 0
@@ -120,7 +115,7 @@ class Party:
         """Floating-point operations of the round so far."""
         return self.meter.total - self._before
 
-    def reading(self, modality: str, inputs: Tensor, rows: Tensor) -> Callable[[], Tensor]:
+    def reading(self, modality: str, inputs: Tensor, rows: Tensor) -> Loss:
         """Read ``inputs[rows]``, computing and counting what is frozen, and return what embeds them
         within a step: () -> (b, d).
         """
@@ -158,7 +153,7 @@ class Party:
         order = batches(len(first), self.recipe.public_batch, *address)
         return self._mean([step(*each) for each in enumerate(order)], f"{what} on public pairs")
 
-    def over_own(self, rows: Tensor, loss: Callable[[Tensor], Callable[[], Tensor]]) -> float:
+    def over_own(self, rows: Tensor, loss: Callable[[Tensor], Loss]) -> float:
         """One pass over own samples; returns the mean loss.
 
         Args:
@@ -176,8 +171,8 @@ class Party:
             [self._step(("local", len(part)), loss(rows[part])) for part in parts], "local loss"
         )
 
-    def _step(self, key: tuple, loss: Callable[[], Tensor]) -> Tensor:
-        for module in (*self.models.values(), self.head):
+    def _step(self, key: tuple, loss: Loss) -> Tensor:
+        for module in self._modules:
             if not module.training:
                 module.train()
         self._embedded, self._counted = None, False
@@ -232,7 +227,7 @@ class Party:
         for modality, model in self.models.items():
             check_finite(f"{self.name}, {modality}", model.trainable_state())
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Everything that training changed, as tensors and numbers; what :meth:`restore` takes."""
         return {
             "models": {
@@ -248,7 +243,7 @@ class Party:
             ],  # a GRU's depend on the first batch's texts
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Continue as if training had never stopped.
 
         Raises:

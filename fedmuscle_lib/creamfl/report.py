@@ -27,7 +27,6 @@ from fedmuscle_lib.report.statistics import beside, wide, wide_intervals, with_i
 
 # a row of the contract's table: gallery, recall, "server", "retrieval", "recall"
 CELL = ["public", "user", "model", "task", "metric"]
-_TABLES = ("table3", "table3_delta")
 _PAPER = {"1K test images": FOLD, "5K test images": WHOLE}
 _SHOWN, _DELTA = ("i2t_R@1", "i2t_R@10", "t2i_R@1", "t2i_R@10"), " Δ (%)"
 # What the paper or the code has, and is no setting here: what, ours, theirs.
@@ -72,8 +71,13 @@ def recalls(histories: Sequence[Run]) -> pd.DataFrame:
     cent). A user is a direction and k, such as "i2t_R@1".
     """
     rows = tidy(histories)
-    rows = rows.assign(public=rows.gallery, user=rows.direction + "_R@" + rows.k.astype(str))
-    rows = rows.assign(model="server", task="retrieval", metric="recall")
+    rows = rows.assign(
+        public=rows.gallery,
+        user=rows.direction + "_R@" + rows.k.astype(str),
+        model="server",
+        task="retrieval",
+        metric="recall",
+    )
     return rows[["seed", "algorithm", *CELL, "value", "chance", "round"]]
 
 
@@ -81,9 +85,11 @@ def printed() -> tuple[pd.DataFrame, pd.DataFrame]:
     """The paper's Table 3: public, user, algorithm, paper_mean and paper_std (none is printed); and
     its Delta: public, algorithm, paper_delta.
     """
-    cells, deltas = (paper_table(name).replace({"public": _PAPER}) for name in _TABLES)
-    cells = cells.rename(columns={"mean": "paper_mean", "std": "paper_std"})
-    deltas = deltas.rename(columns={"delta_paper": "paper_delta"})
+    names = {"mean": "paper_mean", "std": "paper_std", "delta_paper": "paper_delta"}
+    cells, deltas = (
+        paper_table(name).replace({"public": _PAPER}).rename(columns=names)
+        for name in ("table3", "table3_delta")
+    )
     return (
         cells[["public", "user", "algorithm", "paper_mean", "paper_std"]],
         deltas[["public", "algorithm", "paper_delta"]],
@@ -97,8 +103,8 @@ def departures(histories: Sequence[Run]) -> pd.DataFrame:
     scratch = {
         name.removesuffix(PIE) in SCRATCH for name in histories[0].settings.networks.values()
     }
-    adapted = "those of checkpoints, adapted by LoRA"
-    ours = " and ".join(["random"] * (True in scratch) + [adapted] * (False in scratch))
+    said = {True: "random", False: "those of checkpoints, adapted by LoRA"}
+    ours = " and ".join(text for each, text in said.items() if each in scratch)
     weights = ("initial weights", ours, 'the paper: "trained from scratch"; the code: pretrained')
     rows = [*changed(histories, algorithms.get), weights, *_CHOICES]
     return Sentences(rows, columns=["setting", "ours", "theirs"])
@@ -117,8 +123,8 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
     """
     cells = table[table.user.isin(_SHOWN)].assign(method=lambda rows: rows.algorithm.map(label))
     cells["column"] = cells.public + " " + cells.user.str.replace("_", " ")
-    each = zip(cells["mean"], cells["std"], cells.paper_mean, strict=True)
-    cells["cell"] = [with_std(mean, std) + beside(paper, ".2f") for mean, std, paper in each]
+    numbers = cells[["mean", "std", "paper_mean"]].to_numpy()
+    cells["cell"] = [with_std(mean, std) + beside(paper, ".2f") for mean, std, paper in numbers]
     chance = cells.drop_duplicates("column").assign(method="chance")
     chance["cell"] = chance.chance.map("{:.1f}".format)
     gains = delta[delta.algorithm != BASELINE]
@@ -128,8 +134,8 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
     found = wide(pd.concat([cells, gains, chance]), "method", "column").fillna("")
     shown = [*(f" {name.replace('_', ' ')}" for name in _SHOWN), _DELTA]
     order = [gallery + each for gallery in (FOLD, WHOLE) for each in shown]
-    order = [name for name in order if name in found]
-    return found.loc[[*dict.fromkeys(cells.method), "chance"], order].rename_axis(columns=None)
+    found = found.loc[[*dict.fromkeys(cells.method), "chance"]].rename_axis(columns=None)
+    return found[[name for name in order if name in found]]
 
 
 def laid_out(differences: pd.DataFrame) -> pd.DataFrame:

@@ -53,16 +53,15 @@ def recalls(
         for rows in torch.arange(len(images), device=images.device).tensor_split(pieces):
             own = (image_of >= rows[0]) & (image_of <= rows[-1])
             parts.append(_of(images[rows], captions[own], image_of[own] - rows[0], ks))
-        for each in zip(*parts, strict=True):
-            direction, k, *_ = each[0]
-            of_each = torch.tensor([found[2:] for found in each], dtype=torch.float64)
-            value, chance = of_each.mean(0).tolist()
-            yield Recall(gallery, direction, k, value, chance)
+        for direction, k in parts[0]:
+            found = torch.tensor([part[direction, k] for part in parts], dtype=torch.float64)
+            yield Recall(gallery, direction, k, *found.mean(0).tolist())
 
 
 def _of(
     images: Tensor, captions: Tensor, image_of: Tensor, ks: Sequence[int]
-) -> Iterator[tuple[str, int, float, float]]:
+) -> dict[tuple[str, int], tuple[float, float]]:
+    """Recall and chance by direction and k."""
     similarity = images @ captions.T  # (n, m)
     own = torch.arange(len(images), device=images.device)[:, None] == image_of  # (n, m)
     best = similarity.masked_fill(~own, -torch.inf).amax(1, keepdim=True)
@@ -70,9 +69,11 @@ def _of(
         "i2t": (~own & ~(similarity < best)).sum(1),  # so that what is no number finds nothing
         "t2i": (~own & ~(similarity < similarity[image_of, torch.arange(len(captions))])).sum(0),
     }
-    n, m = similarity.shape
+    (n, m), found = similarity.shape, {}
     for k in ks:
         missed = [comb(m - c, min(k, m)) / comb(m, min(k, m)) for c in own.sum(1).tolist()]
         chances = {"i2t": 100 * (1 - sum(missed) / n), "t2i": 100 * min(k, n) / n}
         for direction, rank in ranks.items():
-            yield direction, k, 100 * float((rank < k).cpu().double().mean()), chances[direction]
+            value = 100 * float((rank < k).cpu().double().mean())
+            found[direction, k] = value, chances[direction]
+    return found

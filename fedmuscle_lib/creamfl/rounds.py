@@ -10,7 +10,6 @@ from typing import Any
 
 from fedmuscle_lib.creamfl import algorithms
 from fedmuscle_lib.creamfl.build import SERVER, Federation, build
-from fedmuscle_lib.creamfl.party import Party
 from fedmuscle_lib.creamfl.retrieval import WHOLE, Recall, recalls
 from fedmuscle_lib.creamfl.settings import Settings
 from fedmuscle_lib.runs.system import FederatedRounds, Tick
@@ -23,8 +22,7 @@ class Rounds(FederatedRounds[Settings]):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, build(settings))
-        kind = algorithms.get(settings.algorithm)
-        self.algorithm = kind(settings.own_options, settings.participants, settings.local_epochs)
+        self.algorithm = algorithms.get(settings.algorithm)(settings)
 
     def round(self, round: int) -> Tick:
         """Do a round.
@@ -39,17 +37,16 @@ class Rounds(FederatedRounds[Settings]):
         uploads = self.algorithm.gather(server, clients, round)
         distilled = self.algorithm.absorb(server, uploads, round) if uploads else math.nan
         server.check_weights()
-        self._account(round, SERVER, SERVER, server, (local, distilled))
-        for number in [number for r, number in server.downlink if r == round]:
-            losses = self.algorithm.losses.get(number, (math.nan, math.nan))
-            client = clients[number]
-            self._account(round, number, client.kind.name, client, losses)
+        losses: dict[Any, tuple[float, float]] = {SERVER: (local, distilled)}
+        losses |= self.algorithm.losses
+        for who in [SERVER, *(number for r, number in server.downlink if r == round)]:
+            self._account(round, who, *losses.get(who, (math.nan, math.nan)))
         due = (round + 1) % s.evaluate_every == 0 or round == s.rounds - 1
         found = self._evaluate(round) if due else []
         shown = tuple(
-            (f"{each.direction} R@{each.k}", each.value)
+            (f"{each.direction} R@1", each.value)
             for each in found
-            if each.gallery == WHOLE and each.k == 1
+            if (each.gallery, each.k) == (WHOLE, 1)
         )
         aligned = [public for _, public in self.algorithm.losses.values()]
         mean = fmean(aligned) if aligned else None
@@ -63,17 +60,18 @@ class Rounds(FederatedRounds[Settings]):
         self.rows["metrics"] += [{"round": round + 1} | each._asdict() for each in found]
         return found
 
-    def _account(
-        self, round: int, who: int | str, kind: str, party: Party, losses: tuple[float, float]
-    ) -> None:
-        """A row of costs and losses for a party."""
-        server, own = self.federation.server, {"round": round + 1, "party": str(who)}
-        sent = {
+    def _account(self, round: int, who: Any, local: float, public: float) -> None:
+        """A row of costs and losses for the server, or for a client by its number."""
+        server, client = self.federation.server, self.federation.clients.get(who)
+        own = {"round": round + 1, "party": str(who)}
+        cost = {
+            "kind": client.kind.name if client else SERVER,
             "uplink_bytes": server.uplink[round, who],
             "downlink_bytes": server.downlink[round, who],
+            "flops": (client or server).flops,
         }
-        self.rows["costs"].append(own | {"kind": kind} | sent | {"flops": party.flops})
-        self.rows["losses"].append(own | dict(zip(("local", "public"), losses, strict=True)))
+        self.rows["costs"].append(own | cost)
+        self.rows["losses"].append(own | {"local": local, "public": public})
 
     def facts(self) -> dict[str, Any]:
         """Parameters that each kind of party trains, and samples of each client."""

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Any
 
 from fedmuscle_lib.core.randomness import permutation
+from fedmuscle_lib.core.training import State
 from fedmuscle_lib.creamfl.party import Embeddings, Party
 
 
@@ -46,7 +47,7 @@ class Server(Party):
             Diverged: a loss is not finite.
         """
         return self.over_public(
-            lambda z, *_: self.head(z["images"], z["texts"]),
+            lambda z, *_: self.head(**z),
             "contrast",
             "server order",
             *self.address,
@@ -68,9 +69,9 @@ class Server(Party):
         self.uplink[round, client] += sum(z.nbytes for z in embeddings.values())
         return embeddings
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         return super().state() | {"uplink": dict(self.uplink), "downlink": dict(self.downlink)}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         super().restore(state)
         self.uplink, self.downlink = Counter(state["uplink"]), Counter(state["downlink"])

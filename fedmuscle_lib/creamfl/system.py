@@ -20,8 +20,13 @@ from fedmuscle_lib.runs.system import Experiment, System, key_of
 CORE = 1
 # settings that are gone, at the value of all stored runs, whose addresses hold them
 GONE = {
-    **{"label_order": 0, "server_training_mode": 0, "augmented_public": 0},
-    **{"rank": 16, "lora_blocks": "last", "folds": 5, "texts_folder": "TC/ag_news"},
+    "label_order": 0,
+    "server_training_mode": 0,
+    "augmented_public": 0,
+    "rank": 16,
+    "lora_blocks": "last",
+    "folds": 5,
+    "texts_folder": "TC/ag_news",
 }
 
 

@@ -96,9 +96,7 @@ class Federation:
                 self.clients[number] = Client(
                     data, rows.to(problem.device), method, self._workspace, recipe
                 )
-        first = {
-            name: tensor.detach().clone() for name, tensor in self._workspace.state_dict().items()
-        }
+        first = {name: tensor.clone() for name, tensor in self._workspace.state_dict().items()}
         trained = [number for number, client in self.clients.items() if len(client.data)]
         self.server = Server(trained, first, participation, (problem.seed,))
 

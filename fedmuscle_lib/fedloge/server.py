@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedmuscle_lib.core.randomness import permutation
+from fedmuscle_lib.core.training import State
 
 Tensors = Mapping[str, Tensor]  # parameters and buffers by name
 
@@ -77,7 +77,7 @@ class Server:
         self.tensors = weighted_mean(parts, samples)
         self._received = {}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return what changes from round to round, as tensors and plain containers."""
         return {
             "tensors": self.tensors,
@@ -85,7 +85,7 @@ class Server:
             "downlink": dict(self.downlink),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Go on with what :meth:`state` gave."""
         self.tensors = {
             name: state["tensors"][name].to(tensor.device) for name, tensor in self.tensors.items()

@@ -6,8 +6,6 @@ In the order of their imports: ``settings`` (of any run), ``system`` (the seam t
 (one run, round after round) and ``workers`` (many runs).
 """
 
-from __future__ import annotations
-
 from fedmuscle_lib.runs.compute import NotStored, run, stored
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.progress import Interrupted

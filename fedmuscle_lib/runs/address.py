@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from fedmuscle_lib.core.files import MANIFEST, Stamp, stamp_of
+from fedmuscle_lib.core.files import MANIFEST, Stamp, digest, stamp_of
 from fedmuscle_lib.runs.settings import RunSettings
 from fedmuscle_lib.runs.system import system_of
 
@@ -56,7 +56,8 @@ def address_of(settings: RunSettings) -> Address:
     """
     for name in sorted(settings.places()):
         path = getattr(settings, name)
-        usual = settings.usual().get(name, type(settings).model_fields[name].default)
+        default = type(settings).model_fields[name].default
+        usual = settings.profiles[settings.profile].get(name, default)
         if path is not None and path != usual and not path.exists():
             raise FileNotFoundError(f"{name}: {path}: no such folder")
     return Address(
@@ -71,7 +72,7 @@ def question_of(settings: RunSettings) -> str:
     return hash_of(system_of(settings).key(settings))[:16]
 
 
-_looked: ContextVar[dict[tuple[Path, str, bool], str] | None] = ContextVar("looked", default=None)
+_looked: ContextVar[dict[tuple[Path, str, bool], str]] = ContextVar("looked")
 
 
 @contextmanager
@@ -97,9 +98,9 @@ def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
     Args:
         deep: whether files of folders below count too.
     """
-    looked = _looked.get()
-    if looked is not None and (folder, pattern, deep) in looked:
-        return looked[folder, pattern, deep]
+    looked, asked = _looked.get({}), (folder, pattern, deep)
+    if asked in looked:
+        return looked[asked]
     kept = tuple(
         sorted(
             (path, stamp)
@@ -110,21 +111,18 @@ def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
             and (stamp := stamp_of(path := f"{place}/{name}"))  # else a link that leads nowhere
         )
     )
-    digest = _content_digest(str(folder), kept) if kept else ""
-    if looked is not None:
-        looked[folder, pattern, deep] = digest
-    return digest
+    looked[asked] = _content_digest(str(folder), kept) if kept else ""
+    return looked[asked]
 
 
 @lru_cache(maxsize=64)
 def _content_digest(folder: str, files: tuple[tuple[str, Stamp], ...]) -> str:
-    digest = hashlib.sha256()
+    content = hashlib.sha256()
     for path, (size, *_) in files:
         # a name may be no UTF-8
-        digest.update(os.fsencode(f"{path.removeprefix(folder)} {size}\n"))
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+        content.update(os.fsencode(f"{path.removeprefix(folder)} {size}\n"))
+        content.update(bytes.fromhex(digest(Path(path))))
+    return content.hexdigest()
 
 
 def hash_of(value: Any) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,11 +19,11 @@ import pandas as pd
 import torch
 
 from fedmuscle_lib.core import versions
-from fedmuscle_lib.core.errors import Diverged, out_of_memory
+from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.files import user_path
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.runs.address import Address, address_of
-from fedmuscle_lib.runs.history import History, Origin
+from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.progress import showing
 from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Entry, Record, Store, default_store
@@ -100,9 +99,12 @@ def fetched(address: Address, settings: S, store: Store) -> History[S]:
     if found is None:
         raise NotStored(f"{settings.title} is not stored")
     record, entry, caveats = found
-    origin: Origin = "shipped" if entry.shipped else "computed"
     return History(
-        settings, **record.tables, provenance=record.provenance, origin=origin, caveats=caveats
+        settings,
+        **record.tables,
+        provenance=record.provenance,
+        origin="shipped" if entry.shipped else "computed",
+        caveats=caveats,
     )
 
 
@@ -139,11 +141,10 @@ def compute_here(
     entry = store.entry(address)
     with entry.lock():
         if models is not None or store.find(address) is None:
-
-            def of_this_run(tick: Tick) -> None:
-                tell(replace(tick, address=entry.address))
-
-            entry.save(train(settings, of_this_run, entry, models).pack())
+            record = train(
+                settings, lambda tick: tell(replace(tick, address=entry.address)), entry, models
+            )
+            entry.save(record.pack())
 
 
 # --- round after round
@@ -214,21 +215,18 @@ def _begun(settings: RunSettings, entry: Entry | None) -> tuple[Experiment, int,
     """The experiment, its finished rounds and their seconds; from its start if there is no
     checkpoint that can be read.
     """
-    begin = partial(system_of(settings).begin, settings)
-    experiment = begin()
-    if entry is None:
+    begin = system_of(settings).begin
+    experiment = begin(settings)
+    if entry is None or not entry.checkpoint.exists():
         return experiment, 0, 0.0
     try:
-        if state := entry.load_checkpoint():
-            experiment.restore(state)
-            experiment.rows.update(state["rows"])
-            return experiment, state["finished_rounds"], state["seconds"]
+        state = entry.load_checkpoint()
+        experiment.restore(state)
+        experiment.rows.update(state["rows"])
+        return experiment, state["finished_rounds"], state["seconds"]
     except Exception as error:  # what is restored is whatever lay there
-        if out_of_memory(error):
-            raise
         entry.set_aside(entry.checkpoint, error)
-        experiment = begin()
-    return experiment, 0, 0.0
+        return begin(settings), 0, 0.0
 
 
 def _round(experiment: Experiment, number: int) -> Tick:

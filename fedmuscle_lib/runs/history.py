@@ -9,8 +9,6 @@ import pandas as pd
 
 from fedmuscle_lib.runs.settings import S
 
-Origin = Literal["computed", "shipped"]
-
 
 @dataclass(frozen=True)
 class History(Generic[S]):
@@ -37,30 +35,22 @@ class History(Generic[S]):
     losses: pd.DataFrame
     measures: pd.DataFrame
     provenance: dict[str, Any]
-    origin: Origin = "computed"
+    origin: Literal["computed", "shipped"] = "computed"
     caveats: tuple[str, ...] = ()
     setting: str = ""
 
     @property
     def arm(self) -> str:
         """The run's name in tables and figures: "<algorithm>" or "<algorithm>, <setting>"."""
-        return (
-            f"{self.settings.algorithm}, {self.setting}"
-            if self.setting
-            else self.settings.algorithm
-        )
+        return ", ".join(filter(None, (self.settings.algorithm, self.setting)))
 
     @property
     def remark(self) -> str:
         """Return where a shipped run is from, and what differs here; nothing on a computed one."""
         if self.origin == "computed":
             return ""
-        return ". ".join(
-            (
-                f"This run came with the repository; it was finished {self.provenance['finished']}",
-                *self.caveats,
-            )
-        )
+        came = f"This run came with the repository; it was finished {self.provenance['finished']}"
+        return ". ".join((came, *self.caveats))
 
     def final(self, phase: str | None = None) -> pd.DataFrame:
         """The last round's metrics; where a round is evaluated after each of its phases, those of

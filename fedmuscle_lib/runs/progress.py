@@ -75,8 +75,8 @@ def showing(
         try:
             on_round(tick)
         except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-            _log.warning("%s: on_round failed after round %d (%s)", tick.run, tick.round, why)
+            text = "%s: on_round failed after round %d (%s: %s)"
+            _log.warning(text, tick.run, tick.round, type(error).__name__, error)
 
     try:
         yield tell
@@ -85,8 +85,10 @@ def showing(
         done = stored + len(last) - len(begun)
         kept = "; ".join(f"{tick.run}, {tick.round} of {tick.rounds} rounds" for tick in begun)
         kept = f" Kept of what was begun: {kept}." if kept else ""
-        text = f"Interrupted. {done} of {wanted} runs are stored.{kept}"
-        text += " Run this again to go on from there."
+        text = (
+            f"Interrupted. {done} of {wanted} runs are stored.{kept} Run this again to go on from"
+            " there."
+        )
         _log.info(text)  # the command line shows no exception
         raise Interrupted(text) from None
     finally:

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from fedmuscle_lib.core.errors import line_of, prefixed
-from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.core.files import ROOT, Json
 from fedmuscle_lib.core.registry import check_known, meant, own_options
 
 # In the place of an error: which form a setting has of those that it can have.
@@ -69,7 +69,7 @@ class RunSettings(BaseModel):
         seed: of all random draws.
         rounds: how many.
         threads: torch threads of the run.
-        device: a torch device; "auto" becomes the name of one (:func:`best_device`), so that no
+        device: a torch device; "auto" becomes the name of one (:func:`resolved`), so that no
             address has it.
     """
 
@@ -116,7 +116,7 @@ class RunSettings(BaseModel):
     @field_validator("device")
     @classmethod
     def _device_by_name(cls, device: str) -> str:
-        return best_device() if device == "auto" else device
+        return resolved(device)
 
     @property
     def title(self) -> str:
@@ -141,10 +141,6 @@ class RunSettings(BaseModel):
         others = [name for name in given.get("options", ()) if not name.startswith(own)]
         return [name for name in given if name in self.ignored] + others
 
-    def usual(self) -> Mapping[str, Any]:
-        """The values of the settings' profile."""
-        return self.profiles[self.profile]
-
     @classmethod
     def about(cls, name: str) -> dict[str, Any]:
         """Return what :func:`setting` was told of a field beside its default and description."""
@@ -165,21 +161,21 @@ class RunSettings(BaseModel):
             if Path in (field.annotation, *get_args(field.annotation))
         }
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> Json:
         """The settings as JSON values, without places."""
         return self.model_dump(mode="json", exclude=self.places())
 
-    def portable(self) -> dict[str, Any]:
+    def portable(self) -> Json:
         """The settings as JSON values, without the places that the profile gives, which another
         machine has elsewhere.
         """
-        usual = self.usual()
+        usual = self.profiles[self.profile]
         return self.model_dump(
             mode="json",
             exclude={name for name in self.places() if getattr(self, name) == usual.get(name)},
         )
 
-    def relevant(self, exclude: set[str]) -> dict[str, Any]:
+    def relevant(self, exclude: set[str]) -> Json:
         """Return what a run sees of the settings, as JSON values: all but ``exclude`` and those
         that change nothing.
 
@@ -195,8 +191,12 @@ class RunSettings(BaseModel):
         return self.model_dump(mode="json", exclude=exclude | neutral)
 
 
-def best_device() -> str:
-    """The first GPU by CUDA if there is one, then Apple's by MPS, else the CPU."""
+def resolved(device: str) -> str:
+    """The name of a device; of "auto" the first GPU by CUDA if there is one, then Apple's by MPS,
+    else the CPU.
+    """
+    if device != "auto":
+        return device
     if torch.cuda.is_available():
         return "cuda:0"
     return "mps" if torch.backends.mps.is_available() else "cpu"
@@ -206,7 +206,7 @@ def try_device(name: str) -> str:
     """The name of the device called ``name``, "auto" resolved; raises ValueError if torch can't
     compute on it.
     """
-    device = best_device() if name == "auto" else name
+    device = resolved(name)
     try:
         torch.ones(2, device=device).sum().item()  # "meta" has no numbers
     except Exception as error:  # torch has many kinds, of a module that is missing too
@@ -228,20 +228,17 @@ def parse(kind: type[M], given: dict[str, Any]) -> M:
     try:
         return kind(**given)
     except ValidationError as error:
-        raise _explained(error, kind) from None
-
-
-def _explained(error: ValidationError, settings: type[BaseModel]) -> ValueError:
+        items = error.errors()
     lines = []
-    for item in error.errors():
+    for item in items:
         name = ".".join(str(part) for part in item["loc"] if part not in (ONE, BY, MATRIX))
         if item["type"] == "extra_forbidden":
-            lines.append(f"unknown setting {name!r}{meant(name, settings.model_fields)}")
+            lines.append(f"unknown setting {name!r}{meant(name, kind.model_fields)}")
             continue
         message = item["msg"].removeprefix("Value error, ")
         got = "" if item["type"] == "missing" else f" (got {item['input']!r})"
         lines.append(f"{name}: {message}{got}" if name else message)
-    return ValueError("; ".join(lines))
+    raise ValueError("; ".join(lines))
 
 
 def check_options(given: Mapping[str, Any], family: Any) -> None:

@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -27,7 +26,8 @@ from filelock import FileLock
 
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.errors import line_of, out_of_memory, unreadable
-from fedmuscle_lib.core.files import ROOT, user_path
+from fedmuscle_lib.core.files import ROOT, Json, user_path
+from fedmuscle_lib.core.training import State
 from fedmuscle_lib.runs.address import Address
 from fedmuscle_lib.runs.system import named
 
@@ -43,7 +43,7 @@ class Record:
     """A finished run as it is stored: ``History`` without its settings."""
 
     tables: dict[str, pd.DataFrame]
-    provenance: dict[str, Any]
+    provenance: Json
 
     def pack(self) -> bytes:
         """The content of the run's file."""
@@ -91,16 +91,17 @@ class Entry:
         """Return whether the run is finished."""
         return self.path.exists()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """Return what the run, or its last checkpoint, says of itself: its "system", its
         "settings", which are empty if nothing can be read, and of a finished run its provenance.
         """
-        facts: dict[str, Any] = {}
+        facts: Json = {}
         if record := self.read():
             facts = record.provenance
         else:
-            with suppress(Exception):  # a damaged checkpoint is renamed when the run goes on
-                facts = self.load_checkpoint() or {}
+            # there may be none, and a damaged one is renamed when the run goes on
+            with suppress(Exception):
+                facts = self.load_checkpoint()
         return {"system": _UNNAMED, "settings": {}, **facts}
 
     def read(self) -> Record | None:
@@ -111,8 +112,6 @@ class Entry:
             read = archive(self.path)[self.address] if self.shipped else self.path.read_bytes()
             return Record.unpack(read)
         except Exception as error:  # what is read is whatever lies there
-            if out_of_memory(error):
-                raise
             self.set_aside(self.path, error)
             return None
 
@@ -127,16 +126,20 @@ class Entry:
         files.put(self.path, content)
         self.checkpoint.unlink(missing_ok=True)
 
-    def save_checkpoint(self, state: dict[str, Any]) -> None:
+    def save_checkpoint(self, state: State) -> None:
         """Keep the state of a run in progress: tensors and plain containers."""
         files.put(self.checkpoint, packed(state))
 
-    def load_checkpoint(self) -> dict[str, Any] | None:
-        """The last checkpoint, if there is one; raises ValueError if it can't be read."""
-        return unpacked(self.checkpoint.read_bytes()) if self.checkpoint.exists() else None
+    def load_checkpoint(self) -> State:
+        """The last checkpoint; raises OSError if there is none, ValueError if it can't be read."""
+        return unpacked(self.checkpoint.read_bytes())
 
     def set_aside(self, path: Path, error: Exception) -> None:
-        """Rename the run's file or its checkpoint, which can't be used, with a warning."""
+        """Rename the run's file or its checkpoint, which can't be used, with a warning; raises the
+        error if it says that the memory was too small.
+        """
+        if out_of_memory(error):
+            raise error
         why = f"{type(error).__name__}: {line_of(str(error))}"
         _log.warning("%s can't be read (%s); the run is computed again", path, why)
         if not self.shipped:
@@ -144,22 +147,20 @@ class Entry:
                 os.replace(path, path.with_name(f"{path.name}.damaged"))
 
 
-def packed(state: dict[str, Any]) -> bytes:
+def packed(state: State) -> bytes:
     """A checkpoint's content."""
     buffer = io.BytesIO()
     torch.save(state, buffer)  # torch's own writer reports a full disk as a RuntimeError
     return buffer.getvalue()
 
 
-def unpacked(content: bytes) -> dict[str, Any]:
+def unpacked(content: bytes) -> State:
     """Return what :func:`packed` got; raises ValueError for something else.
 
     Nothing but tensors and plain containers is read.
     """
     with unreadable("not a readable checkpoint", ValueError):
-        state: dict[str, Any] = torch.load(
-            io.BytesIO(content), weights_only=True, map_location="cpu"
-        )
+        state: State = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     return state
 
 
@@ -238,9 +239,9 @@ class Store:
             return record, entry, ()
         alike = [e for e in self._shipped_entries() if e.address.startswith(f"{address.key}-")]
         for entry in sorted(alike, key=lambda e: e.address != str(address)):  # the very same first
-            record = entry.read()
-            caveats = _differences(record.provenance, address) if record else None
-            if record and caveats is not None:
+            if not (record := entry.read()):
+                continue
+            if (caveats := _differences(record.provenance, address)) is not None:
                 return record, entry, caveats
         return None
 
@@ -271,7 +272,7 @@ class Store:
             yield from (Entry(address, path, shipped=True) for address in archive(path))
 
 
-def _differences(provenance: dict[str, Any], here: Address) -> tuple[str, ...] | None:
+def _differences(provenance: Json, here: Address) -> tuple[str, ...] | None:
     """Sentences; None if something that the run read is here and differs, or if this one would read
     other things.
     """

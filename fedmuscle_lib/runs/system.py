@@ -18,7 +18,9 @@ from typing import Any, ClassVar, Generic, Protocol
 
 import pandas as pd
 
+from fedmuscle_lib.core.files import Json
 from fedmuscle_lib.core.registry import check_known
+from fedmuscle_lib.core.training import State
 from fedmuscle_lib.core.versions import versions
 from fedmuscle_lib.runs.settings import RunSettings, S
 
@@ -29,6 +31,7 @@ SYSTEMS = {
     "fedloge": "fedmuscle_lib.fedloge.system",
     "creamfl": "fedmuscle_lib.creamfl.system",
 }
+Rows = dict[str, list[dict[str, Any]]]  # of each table, by the names of its columns
 Tables = Mapping[str, Mapping[str, type]]  # a run's tables, and the type of each of their columns
 
 
@@ -70,18 +73,18 @@ class Experiment(Protocol):
         rows: what was measured so far, by table; the run's tables are made of it.
     """
 
-    rows: dict[str, list[dict[str, Any]]]
+    rows: Rows
 
     def round(self, round: int) -> Tick:
         """Do a round (from 0), evaluate it where it is due, and tell of it."""
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return all that the remaining rounds depend on, as tensors and plain containers."""
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Continue from what :meth:`state` returned."""
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """Return what the run's provenance says beside what every run's says, as JSON values."""
 
 
@@ -95,16 +98,16 @@ class FederatedRounds(Generic[S]):
 
     def __init__(self, settings: S, federation: Any) -> None:
         self.settings, self.federation = settings, federation
-        self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.rows: Rows = defaultdict(list)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         clients = self.federation.clients.items()
         return {
             "server": self.federation.server.state(),
             "clients": {number: client.state() for number, client in clients},
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         self.federation.server.restore(state["server"])
         for number, client in self.federation.clients.items():
             client.restore(state["clients"][number])
@@ -126,7 +129,7 @@ class System(ABC, Generic[S]):
     tables: ClassVar[Tables]
 
     @abstractmethod
-    def key(self, settings: S) -> dict[str, Any]:
+    def key(self, settings: S) -> Json:
         """Return what a run is asked for, as JSON values: equal for settings that differ in nothing
         that the run looks at.
 
@@ -184,7 +187,7 @@ def system_of(settings: S) -> System[S]:
     return named(settings.system)
 
 
-def key_of(settings: RunSettings, core: int, *kinds: Any) -> dict[str, Any]:
+def key_of(settings: RunSettings, core: int, *kinds: Any) -> Json:
     """:meth:`System.key` of settings with ``options``.
 
     Args:

@@ -105,7 +105,7 @@ def run_all(
     return [fetched(address, one, store) for address, one in zip(addresses, wanted, strict=True)]
 
 
-def run_named(arms: Sequence[tuple[str, S]], compute: bool = True) -> list[History[S]]:
+def run_named(arms: Sequence[tuple[str, S]], compute: bool) -> list[History[S]]:
     """Compute or fetch runs, each given by its arm and settings. Where nothing may be computed,
     those of all arms but the first that are not stored are left out, with a warning.
 

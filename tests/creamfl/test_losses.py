@@ -31,7 +31,7 @@ def units(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def algorithm(name: str, **options: float):
-    return get(name)(options, 1, 1)
+    return get(name)(SimpleNamespace(own_options=options))
 
 
 def test_the_soft_contrast_is_a_sum_over_all_pairs_and_both_directions():
@@ -82,11 +82,10 @@ def test_a_client_weighs_as_much_as_it_agrees_with_the_other_modality():
 def test_pairwise_is_the_sum_of_info_nce(m):
     anchor, others = units(B, D), [units(B, D, seed=1 + k) for k in range(m)]
     alone = sum(cross_entropy(anchor @ other.T / 0.2, torch.arange(B)) for other in others)
-    torch.testing.assert_close(algorithm("pairwise").muscle(anchor, others, 0.2, 0.15), alone)
+    z = {"images": anchor}
+    torch.testing.assert_close(algorithm("pairwise").muscle(z, others, 0.2, 0.15), alone)
     if m > 1:
-        assert not torch.isclose(
-            algorithm("creamfl_muscle").muscle(anchor, others, 0.2, 0.15), alone
-        )
+        assert not torch.isclose(algorithm("creamfl_muscle").muscle(z, others, 0.2, 0.15), alone)
 
 
 def test_creamfls_client_sums_inter_and_averages_intra_over_modalities():

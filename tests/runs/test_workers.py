@@ -162,8 +162,10 @@ def test_no_worker_outlives_its_caller_and_finished_rounds_are_kept(tiny, store,
     entries = [store.entry(address_of(one)) for one in wanted]
 
     def underway():  # after its second round the caller knows of the first
-        kept = [entry.load_checkpoint() for entry in entries]
-        return all(checkpoint and checkpoint["finished_rounds"] > 1 for checkpoint in kept)
+        return all(
+            entry.checkpoint.exists() and entry.load_checkpoint()["finished_rounds"] > 1
+            for entry in entries
+        )
 
     assert eventually(underway, 300)
     started = computing(caller.pid)

@@ -2,8 +2,6 @@
 registers itself, and nothing else changes.
 """
 
-from __future__ import annotations
-
 from fedmuscle_lib.core.registry import import_modules
 from fedmuscle_lib.creamfl.algorithms.algorithm import Algorithm
 

@@ -20,9 +20,7 @@ class Algorithm(Registered, Versioned, family="algorithm"):
     """One row of a table. Subclasses that set ``name`` register themselves.
 
     Args:
-        options: its hyper-parameters by name.
-        participants: clients in a round.
-        epochs: local epochs of a participant.
+        settings: of the run.
 
     Attributes:
         name: for settings and files.
@@ -35,9 +33,9 @@ class Algorithm(Registered, Versioned, family="algorithm"):
     label: ClassVar[str]
     source: ClassVar[str] = "the paper"
 
-    def __init__(self, options: Mapping[str, Any], participants: int, epochs: int) -> None:
-        self.options: Any = self.Options(**options)  # of the class's own kind
-        self.participants, self.epochs = participants, epochs
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+        self.options: Any = self.Options(**settings.own_options)  # of the class's own kind
         self.losses: dict[int, tuple[float, float]] = {}
 
     def gather(
@@ -50,7 +48,7 @@ class Algorithm(Registered, Versioned, family="algorithm"):
             Diverged: naming the client.
         """
         self.losses, uploads = {}, []
-        for number in server.participants(round, self.participants):
+        for number in server.participants(round, self.settings.participants):
             self.visit(clients[number], server.send(number, round), round)
             uploads.append(server.receive(number, round, clients[number].represent()))
         return uploads
@@ -58,11 +56,11 @@ class Algorithm(Registered, Versioned, family="algorithm"):
     def visit(self, client: Client, received: Embeddings, round: int) -> None:
         """Train one participant."""
         before = client.represent()
-
-        def align(z: Embeddings, rows: Tensor, position: int) -> Tensor:
-            return self.regularise(z, received, before, rows)
-
-        self.losses[client.number] = client.fit(self.epochs, align, round)
+        self.losses[client.number] = client.fit(
+            self.settings.local_epochs,
+            lambda z, rows, _: self.regularise(z, received, before, rows),
+            round,
+        )
 
     def regularise(
         self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor

@@ -4,7 +4,7 @@ clients, or without any loss in the server's second pass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -25,10 +25,8 @@ class Pairwise(CreamFLMuscle):
 
     name, label, source = "pairwise", "CreamFL + pairwise", "control"
 
-    def muscle(
-        self, anchor: Tensor, others: Sequence[Tensor], tau: float, tau_prime: float
-    ) -> Tensor:
-        return super().muscle(anchor, others, tau, tau)
+    def muscle(self, z: Embeddings, others: list[Tensor], tau: float, tau_prime: float) -> Tensor:
+        return super().muscle(z, others, tau, tau)
 
 
 class Shuffled(CreamFLMuscle):
@@ -57,27 +55,23 @@ class Frozen(CreamFLMuscle):
         pass
 
 
-class Own(CreamFLMuscle):
-    """The server's own embeddings of the same round stand in place of the clients', of whom none
-    takes part.
-    """
+class _Alone:
+    """No client takes part: the server's own embeddings of the round stand in place of theirs."""
+
+    def gather(self, server: Server, *_: Any) -> list[Embeddings]:
+        return [server.represent()]
+
+
+class Own(_Alone, CreamFLMuscle):
+    """The server aligns with its own embeddings."""
 
     name, label, source = "own", "Server's own embeddings", "control"
 
-    def gather(self, server: Server, *_: Any) -> list[Embeddings]:
-        return [server.represent()]
 
-
-class Momentum(CreamFL):
-    """The server's second pass has no loss: only its optimiser's momentum moves the weights.
-
-    No client takes part.
-    """
+class Momentum(_Alone, CreamFL):
+    """The server's second pass has no loss: only its optimiser's momentum moves the weights."""
 
     name, label, source = "momentum", "Server's momentum alone", "control"
-
-    def gather(self, server: Server, *_: Any) -> list[Embeddings]:
-        return [server.represent()]
 
     def server_loss(self, *_: Any) -> PublicLoss:
         return lambda z, *_: 0 * torch.stack([own.sum() for own in z.values()]).sum()

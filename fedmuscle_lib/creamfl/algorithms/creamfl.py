@@ -58,27 +58,19 @@ class CreamFL(Algorithm):
         """
         return global_local(uploads, received[other(modality)])
 
-    def targets(self, server: Server, uploads: Sequence[Embeddings]) -> dict[str, Tensor]:
-        """Return the target of each modality that somebody sent."""
-        by = {
-            modality: [each[modality] for each in uploads if modality in each]
-            for modality in server.models
-        }
-        return {
-            modality: self.aggregate(own, server.represent(), modality)
-            for modality, own in by.items()
-            if own
-        }
-
     def absorb(self, server: Server, uploads: Sequence[Embeddings], round: int) -> float:
         loss = self.server_loss(server, uploads, round)
         return server.over_public(loss, "distillation", "distil order", *server.address, round)
 
     def server_loss(self, server: Server, uploads: Sequence[Embeddings], round: int) -> PublicLoss:
         """Return the loss of the server's second pass: the mean squared error towards the targets,
-        summed over modalities.
+        summed over modalities that somebody sent.
         """
-        targets = self.targets(server, uploads)
+        targets = {
+            modality: self.aggregate(own, server.represent(), modality)
+            for modality in server.models
+            if (own := [each[modality] for each in uploads if modality in each])
+        }
 
         def distilled(z: Embeddings, rows: Tensor, position: int) -> Tensor:
             errors = [mse_loss(z[modality], of[rows]) for modality, of in targets.items()]

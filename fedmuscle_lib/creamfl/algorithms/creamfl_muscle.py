@@ -54,34 +54,26 @@ class CreamFLMuscle(CreamFL):
             0.0, ge=0, le=0, description="Of CreamFL's distillation, which is replaced: 0 alone."
         )
 
-    def muscle(
-        self, anchor: Tensor, others: Sequence[Tensor], tau: float, tau_prime: float
-    ) -> Tensor:
-        """The loss of an anchor (b, d) and M others (b, d)."""
-        return muscle_loss(anchor, list(others), tau, tau_prime)
+    def muscle(self, z: Embeddings, others: list[Tensor], tau: float, tau_prime: float) -> Tensor:
+        """The sum of the losses of anchors (b, d) by modality, each with all M others (b, d)."""
+        losses = [muscle_loss(anchor, others, tau, tau_prime) for anchor in z.values()]
+        return torch.stack(losses).sum()
 
     def regularise(
         self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor
     ) -> Tensor:
         others, o = [received[modality][rows] for modality in sorted(received)], self.options
-        return (
-            o.client_weight
-            * torch.stack(
-                [self.muscle(own, others, o.client_tau, o.client_tau_prime) for own in z.values()]
-            ).sum()
-        )
+        return o.client_weight * self.muscle(z, others, o.client_tau, o.client_tau_prime)
 
     def server_loss(self, server: Server, uploads: Sequence[Embeddings], round: int) -> PublicLoss:
-        o, pool = self.options, [pair for each in uploads for pair in sorted(each.items())]
-        modalities, place = [modality for modality, _ in pool], (*server.address, round)
+        o, place = self.options, (*server.address, round)
+        pairs = (pair for each in uploads for pair in sorted(each.items()))
+        modalities, sent = zip(*pairs, strict=True)
 
         def loss(z: Embeddings, rows: Tensor, position: int) -> Tensor:
             drawn = members(modalities, o.others, "members", *place, position)
-            others = [pool[i][1][rows] for i in drawn]
-            muscle = torch.stack(
-                [self.muscle(own, others, o.server_tau, o.server_tau_prime) for own in z.values()]
-            ).sum()
-            return o.weight * muscle
+            others = [sent[i][rows] for i in drawn]
+            return o.weight * self.muscle(z, others, o.server_tau, o.server_tau_prime)
 
         return loss
 

@@ -3,8 +3,6 @@
 One module each; a new module in this folder registers itself, and nothing else changes.
 """
 
-from __future__ import annotations
-
 from fedmuscle_lib.core.registry import import_modules
 from fedmuscle_lib.fedloge.methods.method import Method, Problem, Recipe, Visit
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedmuscle_lib.fedloge.methods.fedavg import FedAvg
-from fedmuscle_lib.fedloge.methods.method import Head, Visit, proximity
+from fedmuscle_lib.fedloge.methods.method import Heads, Visit, proximity
 
 
 class Ditto(FedAvg):
@@ -44,7 +44,7 @@ class Ditto(FedAvg):
             + self.options.coefficient * proximity(visit.private, visit.received)
         )
 
-    def personal_heads(self, visit: Visit) -> dict[str, Head]:
+    def personal_heads(self, visit: Visit) -> Heads:
         return {"head": visit.private["head"]}
 
     def personal_backbone(self, visit: Visit) -> nn.Module:

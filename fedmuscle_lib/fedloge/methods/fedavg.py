@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedmuscle_lib.fedloge.methods.method import Head, Method, Visit
+from fedmuscle_lib.fedloge.methods.method import Heads, Method, Visit
 
 
 class FedAvg(Method):
@@ -21,5 +21,5 @@ class FedAvg(Method):
     def loss(self, visit: Visit, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(visit.shared["head"](visit.shared["backbone"](x)), y)
 
-    def global_heads(self, shared: nn.ModuleDict) -> dict[str, Head]:
+    def global_heads(self, shared: nn.ModuleDict) -> Heads:
         return {"head": shared["head"]}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedmuscle_lib.core.randomness import batches
-from fedmuscle_lib.fedloge.methods.method import Head, Method, Visit
+from fedmuscle_lib.fedloge.methods.method import Heads, Method, Visit
 
 
 class FedBABU(Method):
@@ -51,10 +51,10 @@ class FedBABU(Method):
     def loss(self, visit: Visit, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(self.random_head(visit.shared["backbone"](x)), y)
 
-    def global_heads(self, shared: nn.ModuleDict) -> dict[str, Head]:
+    def global_heads(self, shared: nn.ModuleDict) -> Heads:
         return {"random": self.random_head}
 
-    def personal_heads(self, visit: Visit) -> dict[str, Head]:
+    def personal_heads(self, visit: Visit) -> Heads:
         recipe, head = visit.recipe, copy.deepcopy(self.random_head).requires_grad_()
         if not len(visit.data):
             return {"fine-tuned": head}

@@ -14,7 +14,7 @@ from torch.nn.functional import linear, normalize
 
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.fedloge.etf import simplex_etf
-from fedmuscle_lib.fedloge.methods.method import Head, Method, Visit, balanced_softmax
+from fedmuscle_lib.fedloge.methods.method import Heads, Method, Visit, balanced_softmax
 
 
 class Projection(nn.Linear):
@@ -70,7 +70,7 @@ class FedETF(Method):
         logits = self.global_heads(visit.shared)["etf"](visit.shared["backbone"](x))
         return balanced_softmax(logits, y, visit.data.counts)
 
-    def global_heads(self, shared: nn.ModuleDict) -> dict[str, Head]:
+    def global_heads(self, shared: nn.ModuleDict) -> Heads:
         projection: Any = shared["projection"]
         return {
             "etf": lambda features: projection.temperature * linear(projection(features), self.etf)

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.fedloge.etf import fixed_classifier, sparse_etf
-from fedmuscle_lib.fedloge.methods.method import Head, Method, Visit, added, affine
+from fedmuscle_lib.fedloge.methods.method import Heads, Method, Visit, added, affine
 from fedmuscle_lib.fedloge.realign import global_realignment, local_realignment
 
 
@@ -102,12 +102,12 @@ class FedLoGe(Method):
             cross_entropy(head(h.detach()), y) for head in heads
         )
 
-    def global_heads(self, shared: nn.ModuleDict) -> dict[str, Head]:
+    def global_heads(self, shared: nn.ModuleDict) -> Heads:
         g: Any = shared["head"]
         realigned = affine(global_realignment(g.weight, self.options.realigned_norm), g.bias)
         return {"sse_c": self.sse_c, "shared": g, "realigned": realigned}
 
-    def personal_heads(self, visit: Visit) -> dict[str, Head]:
+    def personal_heads(self, visit: Visit) -> Heads:
         heads: Any = visit.shared["head"], visit.private["head"]
         g, l = heads
         realigned = affine(local_realignment(g.weight, l.weight), g.bias)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedmuscle_lib.fedloge.methods.method import Head, Method, Visit
+from fedmuscle_lib.fedloge.methods.method import Heads, Method, Visit
 
 
 class FedPer(Method):
@@ -25,8 +25,8 @@ class FedPer(Method):
     def loss(self, visit: Visit, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(visit.private["head"](visit.shared["backbone"](x)), y)
 
-    def global_heads(self, shared: nn.ModuleDict) -> dict[str, Head]:
+    def global_heads(self, shared: nn.ModuleDict) -> Heads:
         return {}
 
-    def personal_heads(self, visit: Visit) -> dict[str, Head]:
+    def personal_heads(self, visit: Visit) -> Heads:
         return {"head": visit.private["head"]}

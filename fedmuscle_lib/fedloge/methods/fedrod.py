@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedmuscle_lib.fedloge.methods.fedavg import FedAvg
-from fedmuscle_lib.fedloge.methods.method import Head, Visit, added, balanced_softmax
+from fedmuscle_lib.fedloge.methods.method import Heads, Visit, added, balanced_softmax
 
 
 class FedRoD(FedAvg):
@@ -33,7 +33,7 @@ class FedRoD(FedAvg):
         personal = generic.detach() + visit.private["head"](h.detach())
         return balanced_softmax(generic, y, visit.data.counts) + cross_entropy(personal, y)
 
-    def personal_heads(self, visit: Visit) -> dict[str, Head]:
+    def personal_heads(self, visit: Visit) -> Heads:
         return {
             "generic + personal": added(visit.shared["head"], visit.private["head"]),
             "generic": visit.shared["head"],

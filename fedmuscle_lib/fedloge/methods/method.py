@@ -25,6 +25,7 @@ from fedmuscle_lib.fedloge.networks import NETWORKS, Network
 from fedmuscle_lib.fedloge.preprocessing import LocalData
 
 Head = Callable[[Tensor], Tensor]  # features (n, d) -> logits (n, c)
+Heads = dict[str, Head]  # ways in which a model predicts, by name
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -112,9 +113,9 @@ class Method(Registered, Versioned, ABC, family="method"):
     own_heads: ClassVar[bool] = False
     realignments: ClassVar[tuple[tuple[str, str, str, str], ...]] = ()
 
-    def __init__(self, problem: Problem, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, problem: Problem, options: Mapping[str, Any] = {}) -> None:
         self.problem = problem
-        self.options: Any = self.Options(**(options or {}))  # of the class's own kind
+        self.options: Any = self.Options(**options)  # of the class's own kind
 
     # --- what there is
 
@@ -197,12 +198,12 @@ class Method(Registered, Versioned, ABC, family="method"):
     # --- predicting
 
     @abstractmethod
-    def global_heads(self, shared: nn.ModuleDict) -> dict[str, Head]:
+    def global_heads(self, shared: nn.ModuleDict) -> Heads:
         """Return the ways in which the global model predicts from its features, by name; none if it
         has no head.
         """
 
-    def personal_heads(self, visit: Visit) -> dict[str, Head]:
+    def personal_heads(self, visit: Visit) -> Heads:
         """Return the ways in which a client's own model predicts from its features, by name; by
         default, the global model's.
         """
