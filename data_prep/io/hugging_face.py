@@ -1,4 +1,4 @@
-"""A Hugging Face data set as a user's file: ``write_client``.
+"""A Hugging Face data set, or images in a folder a class, as a user's file: ``write_client``.
 
 The package ``datasets`` is not a requirement: what is given may be a ``datasets.Dataset`` or any
 list of rows with named columns. Only a name is looked up on the hub, and needs it.
@@ -29,6 +29,21 @@ class Rows(Protocol):
     def __getitem__(self, row: int, /) -> Mapping[str, Any]: ...
 
 
+def class_folders(folder: str | Path) -> list[dict[str, Any]]:
+    """Rows for :func:`write_client` of images that lie in a folder a class: "image", "label" and
+    "file". Classes are numbered from 0 in the order of their folders' names.
+
+    Raises:
+        OSError: the folder can't be read.
+    """
+    classes = sorted(path for path in user_path(folder, "folder").iterdir() if path.is_dir())
+    return [
+        {"image": file.read_bytes(), "label": label, "file": file}
+        for label, own in enumerate(classes)
+        for file in sorted(own.iterdir())
+    ]
+
+
 def write_client(
     path: str | Path,
     dataset: Rows | str,
@@ -53,12 +68,13 @@ def write_client(
             is transparent.
         text: the column of texts, instead.
         label: the column of labels.
-        size: side in pixels that images are resized to; needed where they differ in size.
+        size: side in pixels that images are resized to; needed where they differ in size. One that
+            is not square is squeezed: crop it before.
         split: of a name on the hub.
 
     Raises:
         SourceError: ``datasets`` is not installed, a column is missing, or a row can't be used; the
-            message names the row.
+            message names the row, or its file.
         ValueError: both or neither of ``image`` and ``text`` are given.
         OSError: the file can't be written.
     """
@@ -86,7 +102,8 @@ def write_client(
         except KeyError as error:
             raise SourceError(f"{path}: row {number}: has no column {error}") from None
         except (ValueError, TypeError, OSError) as error:
-            raise SourceError(f"{path}: row {number}: {error}") from None
+            where = row.get("file", f"row {number}")
+            raise SourceError(f"{path}: {where}: {error}") from None
     if text:
         write_texts(path, found, labels)
         return len(found)

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from data_prep.io.entry import SourceError
-from data_prep.io.hugging_face import write_client
+from data_prep.io.hugging_face import class_folders, write_client
 from fedmuscle_lib.data.client_files import Pickled
 from fedmuscle_lib.runs.system import Tick
 
@@ -119,6 +119,25 @@ def test_rows_become_a_users_file(tmp_path):
     assert content.labels(3, 3).tolist() == [0, 1, 2]
     write_client(tmp_path / "texts.pkl", [{"text": "a b", "label": 1}], classes=2, text="text")
     assert Pickled(tmp_path / "texts.pkl", "texts").texts() == ["a b"]
+
+
+def test_images_in_class_folders_become_a_users_file(tmp_path):
+    for name, picture in zip(("cat/b", "cat/a", "dog/a"), pictures(3), strict=True):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        picture.save(tmp_path / f"photos/{name}.png")
+    rows = class_folders(tmp_path / "photos")
+    assert write_client(tmp_path / "client_0.pkl", rows, classes=2, image="image") == 3
+    content = Pickled(tmp_path / "client_0.pkl", "data", "labels")
+    assert content.labels(3, 2).tolist() == [0, 0, 1]
+    assert np.array_equal(content.content["data"][0], np.asarray(pictures(3)[1]))
+    (tmp_path / "photos/dog/notes.txt").write_text("none")
+    with pytest.raises(SourceError, match="client_0.pkl: .*photos/dog/notes.txt: not a readable"):
+        write_client(
+            tmp_path / "client_0.pkl",
+            class_folders(tmp_path / "photos"),
+            classes=2,
+            image="image",
+        )
 
 
 # an image of more than 8 bits a channel, as objects and as a file's bytes
