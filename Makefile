@@ -12,6 +12,7 @@ LESSONS   ?= $(wildcard notebooks/lessons/*.ipynb notebooks/lessons/solutions/*.
 
 RUN       := .venv/bin/python
 INSTALLED := .venv/.installed
+TORCH     := $(shell sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 PARALLEL  := -n auto --maxprocesses 4 --dist worksteal --durations 10
 # users fetch the other profiles' data: see docs/data.md
 WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
@@ -24,7 +25,7 @@ SHIP       = $(RUN) scripts/ship_runs.py $(or $(patsubst %,figures/$(PROFILE)/%,
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce figures reference notebook lessons lint lock mini test test-all lab site browser-test clean
+.PHONY: help reproduce figures reference notebook lessons lint lock mini test test-all lab site browser-test release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
@@ -38,7 +39,7 @@ help:  ## list the targets
 $(INSTALLED): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14) and "Python 3.11 to 3.14 is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
-	$(RUN) -m pip install --no-compile $$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
+	$(RUN) -m pip install --no-compile $(TORCH)
 	$(RUN) -m pip install --no-compile --constraint requirements.lock --editable '.[test]'
 	@touch $@
 
@@ -108,6 +109,18 @@ browser-test: .venv/.browser site  ## run lessons in JupyterLab and read the sit
 lock: .venv/.dev  ## resolve requirements.lock again, for every supported Python and system
 	$(RUN) -m uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --no-header --no-annotate --quiet \
 	  --no-emit-package torch --no-emit-package fedmuscle-notebooks | grep -vE '^(cuda|nvidia|triton)' > requirements.lock
+
+release: .venv/.dev  ## build wheel and sdist, and try each in an empty environment and folder
+	rm -rf dist build/release
+	$(RUN) -m uv build
+	set -e; for built in dist/*.whl dist/*.tar.gz; do \
+	  $(PYTHON) -m venv --clear build/release; \
+	  build/release/bin/python -m pip install --quiet $(TORCH); \
+	  build/release/bin/python -m pip install --quiet --constraint requirements.lock $$built; \
+	  mkdir build/release/empty; \
+	  (cd build/release/empty && ../bin/python -m data_prep mini && ../bin/python -m fedmuscle_lib run --users 4,6 --others 1 --rounds 1); \
+	  echo "$$built works"; \
+	done
 
 clean:  ## remove the environment and caches; data and results stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -159,6 +159,7 @@ class Explorer:
         rows = pd.concat(curve.assign(algorithm=name) for name, curve in self._curves.items())
         models = {model: name.partition(",")[0] for model, name in report.models(settings).items()}
         names = rows.replace({"model": models})[["model", "task", "metric"]].agg(", ".join, axis=1)
+        names += rows.metric.map(lambda metric: "" if metric == "Perplexity" else " (%)")
         rows = rows.assign(panel="user " + rows.user.astype(str) + ": " + names, mean=rows.value)
         self.figure = plots.curve(rows, wrap=3)
         png = BytesIO()
