@@ -111,6 +111,18 @@ def test_a_saved_user_predicts_and_represents_as_at_the_end_of_its_run(
     )  # it learnt something
 
 
+def test_a_user_from_the_hubs_cache_is_the_same(trained, tmp_path):
+    """There a snapshot's files are links to files that are named by their digests."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots/main"
+    shutil.copytree(trained[1] / "user_6", blobs)
+    snapshot.mkdir(parents=True)
+    for number, file in enumerate(sorted(blobs.iterdir())):
+        (snapshot / file.name).symlink_to(file.rename(blobs / f"{number:040x}"))
+    pictures = torch.randint(0, 256, (5, 3, 32, 32), dtype=torch.uint8)
+    found, own = (load_user(folder) for folder in (snapshot, trained[1] / "user_6"))
+    assert torch.equal(found.predict(pictures), own.predict(pictures))
+
+
 def test_the_adapter_alone_gives_the_features_through_peft(trained, small_world):
     user = load_user(trained[1] / "user_6")
     pictures = torch.randint(0, 256, (5, 3, 32, 32), dtype=torch.uint8)
