@@ -97,8 +97,8 @@ def test_a_round_moves_the_curve_stop_keeps_it_and_run_goes_on(given):
             "phase == 'after_alignment'"
         )
         for user, title in (
-            (5, "user 5: ViT-Small, IC100, Accuracy"),
-            (6, "user 6: ViT-Tiny, IC10, Accuracy"),
+            (5, "user 5: ViT-Small, IC100, Accuracy (%)"),
+            (6, "user 6: ViT-Tiny, IC10, Accuracy (%)"),
         ):
             assert (
                 found[title, label] == metrics[metrics.user == user].value.tolist()
