@@ -25,7 +25,7 @@ SHIP       = $(RUN) scripts/ship_runs.py $(or $(patsubst %,figures/$(PROFILE)/%,
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce figures reference notebook lessons lint lock mini test test-all lab site browser-test release clean
+.PHONY: help reproduce figures reference notebook lessons lint lock mini test test-all lab site slides browser-test release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
@@ -100,6 +100,9 @@ site: .venv/.site  ## build lessons, results and documents as pages, running no 
 	rm -rf build/site
 	$(RUN) docs/site/site_pages.py build/site-sources
 	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet -c docs/site build/site-sources build/site
+
+slides: .venv/.site  ## write the lessons as slides that need no network: build/slides/
+	$(RUN) scripts/slides.py build/slides
 
 browser-test: .venv/.browser site  ## run lessons in JupyterLab and read the site, in Chromium: build/screenshots/
 	$(RUN) -m data_prep mini

@@ -3,10 +3,12 @@ without a warning.
 """
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 from site_pages import lay, references
 
@@ -81,3 +83,14 @@ def test_the_site_builds_without_a_warning(laid, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site/index.html").is_file()
+
+
+def test_slides_of_a_lesson_load_nothing_from_a_network():
+    lesson = ROOT / "notebooks/lessons/1_two_models.ipynb"
+    page = runpy.run_path(str(ROOT / "scripts/slides.py"))["slides"](lesson)
+    assert re.findall(r'(?:src|href)="(https?://[^"]*\.(?:js|css))"', page) == []
+    cells = nbformat.read(lesson, as_version=4).cells
+    pictures = sum(
+        "image/png" in one.get("data", {}) for c in cells for one in c.get("outputs", [])
+    )
+    assert page.count("<section") > sum(c.source.startswith("#") for c in cells) + pictures
