@@ -158,7 +158,8 @@ def ledger(folder: Path, found: pd.DataFrame) -> str:
             paper = "" if isnan(one.paper) else f"{one.paper:+.2f}"
             p = "" if isnan(one.p) else f"{one.p:.3f}" if one.p >= 0.001 else "< 0.001"
         numbers = [difference.replace(" ", "\N{NO-BREAK SPACE}"), paper, one.n_seeds, fresh, p]
-        rows.append([one.claim, one.where, word, one.size, *map(str, numbers)])
+        place = one.family if one.family.startswith(one.where) else one.where
+        rows.append([one.claim, place, word, one.size, *map(str, numbers)])
     return markdown(rows)
 
 
