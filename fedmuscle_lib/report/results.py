@@ -90,9 +90,9 @@ TABLES = {"README.md": reproduced, "RESULTS.md": every_page, "docs/findings.md":
 
 
 def page(name: str) -> str:
-    """A page with its table as the CSV files have it."""
+    """A page with its table, the only one that it has, as the CSV files have it."""
     text, table = (ROOT / name).read_text(encoding="utf8"), TABLES[name]()
-    return re.sub(r"(<!-- table -->\n).*(\n<!--)", rf"\1\n{table}\n\2", text, flags=re.DOTALL)
+    return re.sub(r"(^\|.*\n)+", lambda _: f"{table}\n", text, count=1, flags=re.MULTILINE)
 
 
 if __name__ == "__main__":
