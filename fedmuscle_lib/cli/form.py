@@ -31,8 +31,8 @@ _ORIGINAL = "Flags of the original code"  # the group of those that are no setti
 _FILE = "A file of settings"
 _CONFIG = typer.Option(
     metavar="FILE",
-    help="Read settings from a TOML file, as --print-config prints one; what else is given here"
-    " comes before it.",
+    help="Read settings from a TOML file, as --print-config prints one; options given beside it"
+    " override it.",
     rich_help_panel=_FILE,
 )
 _PRINT = typer.Option(
@@ -74,7 +74,13 @@ def add(
         others = {parameter.name: given.pop(parameter.name) for parameter in rest}
         values = {own: value_of(own, text) for own, text in given.items() if text is not None}
         values = translated(values)
-        whole = (_read(config) if config else {}) | values
+        told = _read(config) if config else {}
+        parts = {
+            name: told[name] | values[name]
+            for name in kind.joined
+            if name in told and name in values
+        }
+        whole = told | values | parts
         settings = parse(kind, whole)
         if print_config:
             own = kind.places() - whole.keys()  # of this machine

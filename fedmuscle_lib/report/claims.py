@@ -158,9 +158,13 @@ def ledger(folder: Path, found: pd.DataFrame) -> str:
             paper = "" if isnan(one.paper) else f"{one.paper:+.2f}"
             p = "" if isnan(one.p) else f"{one.p:.3f}" if one.p >= 0.001 else "< 0.001"
         numbers = [difference.replace(" ", "\N{NO-BREAK SPACE}"), paper, one.n_seeds, fresh, p]
-        place = one.family if one.family.startswith(one.where) else one.where
-        rows.append([one.claim, place, word, one.size, *map(str, numbers)])
+        rows.append([one.claim, place_of(one), word, one.size, *map(str, numbers)])
     return markdown(rows)
+
+
+def place_of(claim: Any) -> str:
+    """A claim's place, by its family where this says more."""
+    return claim.family if claim.family.startswith(claim.where) else claim.where
 
 
 def verdicts(folder: Path) -> str:

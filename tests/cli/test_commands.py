@@ -82,6 +82,8 @@ def test_a_run_from_its_printed_settings_is_the_same(given, tmp_path, monkeypatc
     printed.write_text(capsys.readouterr().out, encoding="utf8")
     assert settings_of(["--config", str(printed)], monkeypatch) == direct
     assert settings_of(["--config", str(printed), "--seed", "3"], monkeypatch).seed == 3
+    more = ["--config", str(printed), "--options", '{"fedhenn.eta": 0.7}']
+    assert settings_of(more, monkeypatch).options == direct.options | {"fedhenn.eta": 0.7}
 
 
 @pytest.mark.parametrize("name", ["COCO", "CIFAR100", "CIFAR10", "VOC", "Pascal", "coco"])

@@ -139,3 +139,26 @@ def test_an_arm_that_would_squeeze_the_others_is_cut_off_with_an_arrow_and_its_n
     assert ax.get_xlim()[0] > -10 and [text.get_text() for text in ax.texts] == ["◂ -80"]
     whole = style.housed(style.forest)(rows, plots.styles(rows.arm)).axes[0]
     assert whole.get_xlim()[0] < -100 and not whole.texts
+
+
+def test_what_an_ablation_does_not_move_is_told_once_and_never_lost():
+    """A grey line within the others' limits, which all panels share, a number beyond them; where
+    nothing moves, all are drawn.
+    """
+    steady = {"self": 2.0, "local, tuned": 40.0, "head_only": -30.0}
+    rows = [
+        {"panel": panel, "x": x, "algorithm": arm, "delta": value}
+        for panel, moves in (("a", 1), ("b", 1), ("c", 0))
+        for x in (1, 2, 3)
+        for arm, value in {"fedmuscle": moves * x, **steady}.items()
+    ]
+    rows = pd.DataFrame(rows).assign(ci_low=math.nan, ci_high=math.nan, paper_delta=math.nan)
+    shown = rows[rows.panel != "c"]
+    figure = plots.ablation(shown, "x", "x", wrap=2)
+    texts = [[text.get_text() for text in ax.texts] for ax in figure.axes]
+    told = ["Self (no communication)", "Local training, tuned +40 ▴", "Head only -30 ▾"]
+    assert texts == [told, told]
+    assert len({ax.get_ylim() for ax in figure.axes}) == 1
+    (alone,) = plots.ablation(rows[rows.panel == "c"], "x", "x").axes
+    low, high = alone.get_ylim()
+    assert low < -30 and high > 40 and not [one for one in alone.texts if one.get_text()]
